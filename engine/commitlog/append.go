@@ -1,0 +1,338 @@
+package commitlog
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"logbook/engine/record"
+)
+
+// Appended says where an append landed.
+type Appended struct {
+	BaseOffset int64     // of its first record
+	LastOffset int64     // of its last
+	Timestamp  time.Time // of its first record, as stored: format 2 keeps milliseconds
+}
+
+// frameRef describes an encoded frame that waits in a cohort.
+type frameRef struct {
+	base, next int64
+	size       int
+	timestamp  int64 // newest in the frame, ns
+}
+
+// cohort is what one write and one sync will make durable.
+type cohort struct {
+	buf    []byte
+	frames []frameRef
+	done   chan struct{} // closed when err is set and the bytes are durable, or never will be
+	err    error
+}
+
+// Append stores records and returns when they are durable, as Options.Sync defines it.
+// Offsets are assigned by the log; the Offset fields are ignored. Records without a
+// timestamp get the time of the append. In format 2 the records are one batch and are
+// stored wholly or not at all; in formats 0 and 1 a crash may leave the first few.
+//
+// It takes no context: what was handed to the disk cannot be taken back, and a caller
+// that stopped waiting would not know whether its records were stored.
+//
+// Errors: *TooLargeError, *record.FrameError (the format cannot store a record),
+// ErrEmptyAppend, ErrClosed, *PoisonedError. After any but the last, nothing was stored.
+func (l *Log) Append(records ...record.Record) (Appended, error) {
+	if err := l.checkLimits(records); err != nil {
+		return Appended{}, err
+	}
+	e := encoders.Get().(*encoder)
+	defer encoders.Put(e)
+	var err error
+	e.buf, err = l.format.AppendFrames(e.buf[:0], records, record.Encoding{
+		Timestamp: l.opt.Now(), Compression: l.opt.Compression,
+	})
+	if err != nil {
+		return Appended{}, err
+	}
+	if err := e.describe(l.format); err != nil {
+		return Appended{}, err
+	}
+	return l.enqueue(e)
+}
+
+// AppendBatch stores frames that somebody else encoded, as they come: only their
+// offsets and leader epoch are patched. The log keeps no reference to frames, but does
+// patch them in place. Every record in them is decoded once, so that nothing unreadable
+// is stored.
+func (l *Log) AppendBatch(frames []byte) (Appended, error) {
+	if len(frames) == 0 {
+		return Appended{}, ErrEmptyAppend
+	}
+	if len(frames) > l.opt.MaxBatchBytes {
+		return Appended{}, &TooLargeError{What: "batch", Size: len(frames), Limit: l.opt.MaxBatchBytes}
+	}
+	e := encoders.Get().(*encoder)
+	defer encoders.Put(e)
+	e.buf = append(e.buf[:0], frames...)
+	if err := e.describe(l.format); err != nil {
+		return Appended{}, err
+	}
+	if err := e.checkRecords(l); err != nil {
+		return Appended{}, err
+	}
+	return l.enqueue(e)
+}
+
+func (l *Log) checkLimits(records []record.Record) error {
+	if len(records) == 0 {
+		return ErrEmptyAppend
+	}
+	total := 0
+	for i := range records {
+		r := &records[i]
+		if len(r.Key) > l.opt.MaxKeyBytes {
+			return &TooLargeError{What: "key", Index: i, Size: len(r.Key), Limit: l.opt.MaxKeyBytes}
+		}
+		if n := r.Size(); n > l.opt.MaxRecordBytes {
+			return &TooLargeError{What: "record", Index: i, Size: n, Limit: l.opt.MaxRecordBytes}
+		}
+		if total += r.Size() + 32; total > l.opt.MaxBatchBytes {
+			return &TooLargeError{What: "batch", Index: i, Size: total, Limit: l.opt.MaxBatchBytes}
+		}
+	}
+	return nil
+}
+
+// encoder is the reusable state of one append: everything that can be done before the
+// log's lock is taken.
+type encoder struct {
+	buf       []byte
+	frames    []frameRef // base and next count from 0 until the log assigns offsets
+	records   int64      // offsets covered
+	timestamp time.Time  // of the first record
+	it        record.Iterator
+}
+
+var encoders = sync.Pool{New: func() any { return new(encoder) }}
+
+// describe fills frames from buf.
+func (e *encoder) describe(format record.Format) error {
+	e.frames, e.records = e.frames[:0], 0
+	for at := 0; at < len(e.buf); {
+		f, err := format.Parse(e.buf[at:])
+		if err != nil {
+			return err
+		}
+		if at == 0 {
+			e.timestamp = f.BaseTimestamp
+		}
+		n := f.NextOffset() - f.BaseOffset
+		e.frames = append(e.frames, frameRef{
+			base: e.records, next: e.records + n, size: len(f.Bytes), timestamp: f.MaxTimestamp.UnixNano(),
+		})
+		e.records += n
+		at += len(f.Bytes)
+	}
+	return nil
+}
+
+// checkRecords decodes every record and holds it to the log's limits.
+func (e *encoder) checkRecords(l *Log) error {
+	frames, err := record.ParseAll(l.format, e.buf)
+	if err != nil {
+		return err
+	}
+	i := 0
+	for _, f := range frames {
+		if f.Count == 0 {
+			return ErrEmptyAppend
+		}
+		e.it.Reset(f)
+		for ; e.it.Next(); i++ {
+			r := e.it.Record()
+			if len(r.Key) > l.opt.MaxKeyBytes {
+				return &TooLargeError{What: "key", Index: i, Size: len(r.Key), Limit: l.opt.MaxKeyBytes}
+			}
+			if r.Size() > l.opt.MaxRecordBytes {
+				return &TooLargeError{What: "record", Index: i, Size: r.Size(), Limit: l.opt.MaxRecordBytes}
+			}
+		}
+		if err := e.it.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// enqueue assigns offsets, adds the frames to the cohort that commits next and waits.
+func (l *Log) enqueue(e *encoder) (Appended, error) {
+	l.mu.Lock()
+	if err := l.refusal(); err != nil {
+		l.mu.Unlock()
+		return Appended{}, err
+	}
+	base := l.next
+	l.next = l.format.Assign(e.buf, base, l.epoch)
+	co := l.queue
+	if len(co.buf) == 0 {
+		co.buf, e.buf = e.buf, co.buf // the first one lends its buffer: no copy for a lone writer
+	} else {
+		co.buf = append(co.buf, e.buf...)
+	}
+	for _, r := range e.frames {
+		r.base += base
+		r.next += base
+		co.frames = append(co.frames, r)
+	}
+	l.mu.Unlock()
+	if err := l.opt.Committer.commit(l, co); err != nil {
+		return Appended{}, err
+	}
+	return Appended{BaseOffset: base, LastOffset: base + e.records - 1, Timestamp: e.timestamp}, nil
+}
+
+// refusal says why the log takes no appends, if it does not. l.mu is held.
+func (l *Log) refusal() error {
+	switch {
+	case l.closed:
+		return ErrClosed
+	case l.failed != nil:
+		return &PoisonedError{Dir: l.dir, Cause: l.failed}
+	}
+	return nil
+}
+
+// commitQueued is a whole round for one log.
+func (l *Log) commitQueued() { l.endRound(l.beginRound()) }
+
+// beginRound takes what is queued and writes it. It leaves the round lock held for endRound.
+func (l *Log) beginRound() *cohort {
+	l.round.Lock()
+	l.mu.Lock()
+	co := l.queue
+	l.queue = l.newCohort()
+	err := l.failed
+	l.mu.Unlock()
+	if err == nil && len(co.frames) > 0 {
+		err = l.writeCohort(co)
+	}
+	co.err = err
+	return co
+}
+
+// endRound syncs what beginRound wrote, shows it to readers and answers the writers.
+func (l *Log) endRound(co *cohort) {
+	defer l.round.Unlock()
+	if len(co.frames) == 0 { // the round before this one already took what was queued
+		return
+	}
+	if co.err == nil {
+		co.err = l.syncRound()
+	}
+	if co.err != nil {
+		l.poison(co.err)
+		co.err = &PoisonedError{Dir: l.dir, Cause: co.err}
+		close(co.done)
+		return
+	}
+	l.stats.rounds.Add(1)
+	l.stats.frames.Add(int64(len(co.frames)))
+	l.publish()
+	close(co.done)
+	l.recycle(co)
+}
+
+// syncRound makes the active segment durable, if the policy says so, and notes it.
+func (l *Log) syncRound() error {
+	switch l.opt.Sync {
+	case SyncOS:
+		return nil
+	case SyncInterval:
+		l.unsynced = true
+		if l.timer == nil {
+			l.timer = time.AfterFunc(l.opt.SyncEvery, func() { _ = l.Sync() })
+		}
+		return nil
+	}
+	return l.syncActive()
+}
+
+// syncActive syncs the active segment and notes its end in the mark. The round lock is held.
+func (l *Log) syncActive() error {
+	s := l.active
+	if err := s.file.Sync(); err != nil {
+		return err
+	}
+	l.stats.syncs.Add(1)
+	l.unsynced = false
+	both := false
+	if s.size-l.checkpointed >= l.opt.CheckpointBytes {
+		if err := saveIndex(l.fs, s.indexPath(), s.index); err != nil {
+			return err
+		}
+		l.checkpointed, both = s.size, true
+	}
+	return l.mark.note(mark{segment: s.base, position: s.size, next: s.end}, both)
+}
+
+// writeCohort writes frames to the active segment, and rolls where one does not fit.
+func (l *Log) writeCohort(co *cohort) error {
+	from, first, size := 0, 0, 0
+	for i, r := range co.frames {
+		if full := l.active.size + int64(size); full > 0 && full+int64(r.size) > l.opt.SegmentBytes {
+			if err := l.active.write(co.buf[from:from+size], co.frames[first:i], l.opt.SegmentBytes); err != nil {
+				return err
+			}
+			if err := l.roll(); err != nil {
+				return err
+			}
+			from, first, size = from+size, i, 0
+		}
+		size += r.size
+	}
+	return l.active.write(co.buf[from:], co.frames[first:], l.opt.SegmentBytes)
+}
+
+// roll closes the active segment and starts the next. The old one is durable and cut to
+// its size before the new one exists, and the new one's name before anything is in it.
+func (l *Log) roll() error {
+	old := l.active
+	if err := old.seal(l.fs); err != nil {
+		return err
+	}
+	next, err := createSegment(l.fs, l.dir, old.end, l.opt.IndexBytes)
+	if err != nil {
+		return err
+	}
+	l.segments = append(l.segments[:len(l.segments):len(l.segments)], next)
+	l.active = next
+	l.checkpointed = 0
+	return l.writeCheckpoint(nil)
+}
+
+func (l *Log) poison(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var p *PoisonedError
+	if l.failed == nil && !errors.As(err, &p) {
+		l.failed = err
+		l.opt.Logger.Error("log is poisoned: appends are refused until it is reopened", "dir", l.dir, "error", err)
+	}
+}
+
+// newCohort returns an empty cohort, with the buffers of an answered one if there are any.
+func (l *Log) newCohort() *cohort {
+	co := l.spare
+	l.spare = nil
+	if co == nil {
+		co = &cohort{}
+	}
+	return &cohort{buf: co.buf[:0], frames: co.frames[:0], done: make(chan struct{})}
+}
+
+// recycle keeps an answered cohort's buffers for a later one. Writers still read its
+// done and err, so the cohort itself is not used again.
+func (l *Log) recycle(co *cohort) {
+	l.mu.Lock()
+	l.spare = &cohort{buf: co.buf, frames: co.frames}
+	l.mu.Unlock()
+}

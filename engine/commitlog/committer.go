@@ -1,0 +1,114 @@
+package commitlog
+
+import (
+	"runtime"
+	"sync"
+)
+
+// Committer makes appends durable, many at a time. It works in rounds: a round takes
+// what is queued in each of its logs, writes it, syncs, and answers all of it. Between
+// rounds it waits for nobody, but lets the writers that it just answered come back with
+// their next append, so that one sync serves all of them and not every second one.
+//
+// The round runs on the goroutine of a caller that finds the committer idle: a single
+// writer pays for no hand-over. When others queued meanwhile, a goroutine takes over
+// and runs rounds until the queue is empty.
+//
+// Logs given the same Committer share its rounds: their files are written one after
+// another and synced together.
+type Committer struct {
+	mu       sync.Mutex
+	running  bool
+	dirty    []*Log // logs with something queued
+	queued   int    // appends in them
+	answered int    // appends that the last round served
+}
+
+// NewCommitter returns a committer for the logs of one engine.
+func NewCommitter() *Committer { return &Committer{} }
+
+// commit makes sure that what is queued in l gets committed, and waits until c is.
+func (c *Committer) commit(l *Log, co *cohort) error {
+	c.mu.Lock()
+	c.queued++
+	if !l.enlisted {
+		l.enlisted = true
+		c.dirty = append(c.dirty, l)
+	}
+	if c.running {
+		c.mu.Unlock()
+		<-co.done
+		return co.err
+	}
+	c.running = true
+	c.mu.Unlock()
+	c.round()
+	c.mu.Lock()
+	if len(c.dirty) > 0 {
+		go c.run()
+	} else {
+		c.running = false
+	}
+	c.mu.Unlock()
+	<-co.done // the round above has closed it
+	return co.err
+}
+
+func (c *Committer) run() {
+	for {
+		c.round()
+		c.mu.Lock()
+		if len(c.dirty) == 0 {
+			c.running = false
+			c.mu.Unlock()
+			return
+		}
+		c.mu.Unlock()
+	}
+}
+
+// patience is how many times in a row gather yields without anybody arriving.
+const patience = 16
+
+// gather yields the processor until as many appends are queued as the last round
+// answered, or no more arrive. It never sleeps: with one writer it returns at once.
+func (c *Committer) gather() {
+	idle, last := 0, 0
+	for {
+		c.mu.Lock()
+		queued, answered := c.queued, c.answered
+		c.mu.Unlock()
+		if queued >= answered {
+			return
+		}
+		if queued > last {
+			idle, last = 0, queued
+		} else if idle++; idle > patience {
+			return
+		}
+		runtime.Gosched()
+	}
+}
+
+func (c *Committer) round() {
+	c.gather()
+	c.mu.Lock()
+	logs := c.dirty
+	c.dirty, c.answered, c.queued = nil, c.queued, 0
+	for _, l := range logs {
+		l.enlisted = false
+	}
+	c.mu.Unlock()
+	if len(logs) == 1 {
+		logs[0].commitQueued()
+		return
+	}
+	// One after another the files are written, then synced at the same time: the file
+	// system joins syncs that wait for the same journal commit.
+	var wg sync.WaitGroup
+	for _, l := range logs {
+		r := l.beginRound()
+		wg.Go(func() { l.endRound(r) })
+	}
+	wg.Wait()
+}

@@ -1,0 +1,186 @@
+package commitlog
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"math"
+	"sort"
+
+	"logbook/engine/vfs"
+)
+
+// indexEntry says that a frame starts at a position.
+type indexEntry struct {
+	base         int64 // base offset of the frame
+	position     int64 // in the segment's log file
+	maxTimestamp int64 // newest timestamp in the frames before this one, ns since 1970; MinInt64: there are none
+}
+
+// index is a segment's sparse index, in memory and as a file beside the log file:
+//
+//	magic    "LBIX" uint32
+//	version  1      uint32
+//	base     uint64 base offset of the segment, so that another segment's index is not believed
+//	covered  uint64 size of the log file's part that the entries describe
+//	newest   int64  newest timestamp in that part
+//	next     uint64 offset after that part
+//	count    uint32
+//	entries  count times { offset uint32 relative to base, position uint32, maxTimestamp int64 }
+//	crc      uint32 CRC-32C of all of it
+//
+// It is a cache: whoever finds the file wanting rebuilds it from the log file.
+type index struct {
+	base    int64
+	entries []indexEntry
+	covered int64 // bytes of the log file that have been indexed
+	next    int64 // offset after them
+	newest  int64 // newest timestamp among them, ns; MinInt64: none
+	every   int64 // bytes between entries
+}
+
+func newIndex(base, every int64) *index {
+	return &index{base: base, next: base, newest: math.MinInt64, every: every}
+}
+
+// add tells the index of the frame that starts where the covered part ends.
+func (x *index) add(base, next int64, size int, timestamp int64) {
+	if len(x.entries) == 0 || x.covered-x.entries[len(x.entries)-1].position >= x.every {
+		x.entries = append(x.entries, indexEntry{base: base, position: x.covered, maxTimestamp: x.newest})
+	}
+	x.covered += int64(size)
+	x.next = next
+	x.newest = max(x.newest, timestamp)
+}
+
+// find returns a position at or before the frame that holds offset.
+func (x *index) find(offset int64) int64 {
+	i := sort.Search(len(x.entries), func(i int) bool { return x.entries[i].base > offset })
+	if i == 0 {
+		return 0
+	}
+	return x.entries[i-1].position
+}
+
+// findPosition returns the last indexed position at or before a position.
+func (x *index) findPosition(position int64) int64 {
+	i := sort.Search(len(x.entries), func(i int) bool { return x.entries[i].position > position })
+	if i == 0 {
+		return 0
+	}
+	return x.entries[i-1].position
+}
+
+// findTime returns a position at or before the first frame with a timestamp at or after t.
+func (x *index) findTime(t int64) int64 {
+	i := sort.Search(len(x.entries), func(i int) bool { return x.entries[i].maxTimestamp >= t })
+	if i == 0 {
+		return 0
+	}
+	return x.entries[i-1].position
+}
+
+// cut forgets everything from an entry boundary at or before position on, and returns
+// the position from which frames must be added again.
+func (x *index) cut(position int64) int64 {
+	i := sort.Search(len(x.entries), func(i int) bool { return x.entries[i].position > position })
+	if i == 0 {
+		*x = *newIndex(x.base, x.every)
+		return 0
+	}
+	e := x.entries[i-1]
+	x.entries = x.entries[:i-1]
+	x.covered, x.next, x.newest = e.position, e.base, e.maxTimestamp
+	return e.position
+}
+
+const (
+	indexMagic   = 0x4c424958 // "LBIX"
+	indexHeader  = 44
+	indexEntrySz = 16
+)
+
+func (x *index) encode() []byte {
+	be := binary.BigEndian
+	b := make([]byte, 0, indexHeader+len(x.entries)*indexEntrySz+4)
+	b = be.AppendUint32(b, indexMagic)
+	b = be.AppendUint32(b, 1)
+	b = be.AppendUint64(b, uint64(x.base))
+	b = be.AppendUint64(b, uint64(x.covered))
+	b = be.AppendUint64(b, uint64(x.newest))
+	b = be.AppendUint64(b, uint64(x.next))
+	b = be.AppendUint32(b, uint32(len(x.entries)))
+	for _, e := range x.entries {
+		b = be.AppendUint32(b, uint32(e.base-x.base))
+		b = be.AppendUint32(b, uint32(e.position))
+		b = be.AppendUint64(b, uint64(e.maxTimestamp))
+	}
+	return be.AppendUint32(b, crc32.Checksum(b, castagnoli))
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// decodeIndex checks and decodes an index file of the segment that starts at base and
+// whose log file has size bytes.
+func decodeIndex(b []byte, base, size, every int64) (*index, error) {
+	be := binary.BigEndian
+	if len(b) < indexHeader+4 {
+		return nil, fmt.Errorf("index has %d bytes, at least %d are needed", len(b), indexHeader+4)
+	}
+	if sum := crc32.Checksum(b[:len(b)-4], castagnoli); sum != be.Uint32(b[len(b)-4:]) {
+		return nil, fmt.Errorf("index checksum does not match")
+	}
+	if be.Uint32(b) != indexMagic || be.Uint32(b[4:]) != 1 {
+		return nil, fmt.Errorf("not an index of version 1")
+	}
+	x := &index{
+		base: int64(be.Uint64(b[8:])), covered: int64(be.Uint64(b[16:])),
+		newest: int64(be.Uint64(b[24:])), next: int64(be.Uint64(b[32:])), every: every,
+	}
+	n := int64(be.Uint32(b[40:]))
+	if n*indexEntrySz != int64(len(b)-indexHeader-4) {
+		return nil, fmt.Errorf("index claims %d entries", n)
+	}
+	if x.base != base || x.covered > size || x.covered < 0 || x.next < base {
+		return nil, fmt.Errorf("index is of another segment or of a longer one (base %d, %d bytes)", x.base, x.covered)
+	}
+	x.entries = make([]indexEntry, n)
+	for i := range x.entries {
+		e := b[indexHeader+i*indexEntrySz:]
+		x.entries[i] = indexEntry{
+			base: base + int64(be.Uint32(e)), position: int64(be.Uint32(e[4:])),
+			maxTimestamp: int64(be.Uint64(e[8:])),
+		}
+		if x.entries[i].position >= x.covered || i > 0 && (x.entries[i].base <= x.entries[i-1].base || x.entries[i].position <= x.entries[i-1].position) {
+			return nil, fmt.Errorf("index entry %d is out of order", i)
+		}
+	}
+	return x, nil
+}
+
+// loadIndex reads an index file; a nil index means that it must be rebuilt.
+func loadIndex(fsys vfs.FS, name string, base, size, every int64) (*index, error) {
+	b, err := vfs.ReadFile(fsys, name, indexHeader+4+indexEntrySz*(size/20+1))
+	if err != nil {
+		return nil, err
+	}
+	return decodeIndex(b, base, size, every)
+}
+
+// saveIndex writes an index file without syncing it: a torn one fails its checksum.
+func saveIndex(fsys vfs.FS, name string, x *index) error {
+	data := x.encode()
+	f, err := fsys.Open(name)
+	if err != nil {
+		if f, err = fsys.Create(name); err != nil {
+			return err
+		}
+	}
+	if err = f.Truncate(int64(len(data))); err == nil {
+		_, err = f.WriteAt(data, 0)
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}

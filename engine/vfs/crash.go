@@ -1,0 +1,292 @@
+package vfs
+
+import (
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Crash is a state in which a crash may leave the disk.
+type Crash struct {
+	FS   *Mem
+	What string // which unsynced changes reached the disk
+}
+
+// maxLooseBlocks bounds the blocks of one file whose fate is enumerated one by one.
+const maxLooseBlocks = 8
+
+// Crashes lists the states in which a crash at this moment may leave the disk:
+//
+//   - of each file's unsynced writes and truncations: none, all, the first few, the
+//     first few and any prefix of the next; any subset of up to 8 unsynced blocks, the
+//     lost ones with their old content or as zeros; or the final size with zeros for
+//     all unsynced bytes;
+//   - of each directory's unsynced creations, renames and removals: any subset.
+//
+// The states are the product of these choices. Up to limit of them are made: all if they
+// are fewer; otherwise those in which at most one file differs from "nothing reached the
+// disk" or from "everything did" come first, as far as they go, and the rest is drawn by
+// rng. A limit of 0 means all.
+func (m *Mem) Crashes(limit int, rng *rand.Rand) iter.Seq[Crash] {
+	dims := m.choices()
+	return func(yield func(Crash) bool) {
+		total := 1
+		for _, d := range dims {
+			if total *= len(d.options); total > 1<<40 {
+				total = 1 << 40
+			}
+		}
+		if limit == 0 || total <= limit {
+			pick := make([]int, len(dims))
+			for {
+				if !yield(m.state(dims, pick)) {
+					return
+				}
+				i := 0
+				for ; i < len(dims); i++ {
+					if pick[i]++; pick[i] < len(dims[i].options) {
+						break
+					}
+					pick[i] = 0
+				}
+				if i == len(dims) {
+					return
+				}
+			}
+		}
+		made := map[string]bool{}
+		emit := func(pick []int) bool {
+			key := fmt.Sprint(pick)
+			if made[key] {
+				return true
+			}
+			made[key] = true
+			return yield(m.state(dims, pick))
+		}
+		corners := [][]int{make([]int, len(dims)), make([]int, len(dims))}
+		for i := range dims {
+			corners[1][i] = 1 // option 0 is "none", option 1 is "all"
+		}
+		for _, corner := range corners {
+			if !emit(corner) {
+				return
+			}
+		}
+		for tries := 0; len(made) < limit && tries < 4*limit; tries++ {
+			pick := slices.Clone(corners[tries%2])
+			if tries%4 < 2 && len(dims) > 0 { // one file strays
+				i := rng.IntN(len(dims))
+				pick[i] = rng.IntN(len(dims[i].options))
+			} else {
+				for i := range pick {
+					pick[i] = rng.IntN(len(dims[i].options))
+				}
+			}
+			if !emit(pick) {
+				return
+			}
+		}
+	}
+}
+
+// CrashCount returns how many states there are.
+func (m *Mem) CrashCount() int {
+	total := 1
+	for _, d := range m.choices() {
+		total *= len(d.options)
+	}
+	return total
+}
+
+// choice is one independent part of the disk and what may become of it: options[0] is
+// that nothing reached the disk, options[1] that everything did.
+type choice struct {
+	node    *inode
+	dir     string
+	options []option
+}
+
+type option struct {
+	what string
+	data []byte        // content, for a file
+	make func() []byte // content, made when needed
+	ops  []nameOp      // those that reached the disk, for a directory
+}
+
+func (m *Mem) choices() []choice {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	block := m.BlockSize
+	if block == 0 {
+		block = 4096
+	}
+	var dims []choice
+	seen := map[*inode]bool{}
+	file := func(name string, n *inode) {
+		if n != nil && !seen[n] && len(n.pending) > 0 {
+			seen[n] = true
+			dims = append(dims, choice{node: n, options: fileOptions(name, n, block)})
+		}
+	}
+	var paths []string
+	for path := range m.dirs {
+		paths = append(paths, path)
+	}
+	slices.Sort(paths)
+	for _, path := range paths {
+		d := m.dirs[path]
+		if len(d.pending) > 0 {
+			dims = append(dims, choice{dir: path, options: dirOptions(path, d.pending)})
+		}
+		var names []string
+		for name := range d.now {
+			names = append(names, name)
+		}
+		for name := range d.durable {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		for _, name := range slices.Compact(names) {
+			file(name, d.durable[name])
+			file(name, d.now[name])
+		}
+		for _, op := range d.pending {
+			file(op.name, op.node)
+		}
+	}
+	return dims
+}
+
+func dirOptions(path string, ops []nameOp) []option {
+	if len(ops) > 10 {
+		ops = ops[:10] // more than a log ever has; the rest stays lost
+	}
+	all := 1<<len(ops) - 1
+	out := []option{{what: filepath.Base(path) + ": no names"}, {what: filepath.Base(path) + ": all names", ops: ops}}
+	for mask := 1; mask < all; mask++ {
+		var kept []nameOp
+		var names []string
+		for i, op := range ops {
+			if mask&(1<<i) != 0 {
+				kept = append(kept, op)
+				names = append(names, op.name)
+			}
+		}
+		out = append(out, option{what: filepath.Base(path) + ": names " + strings.Join(names, ", "), ops: kept})
+	}
+	return out
+}
+
+func fileOptions(name string, n *inode, block int) []option {
+	out := []option{
+		{what: name + ": old", data: n.durable},
+		{what: name + ": new", data: n.now},
+	}
+	add := func(what string, make func() []byte) {
+		out = append(out, option{what: name + ": " + what, make: make})
+	}
+	upTo := func(k int) []byte {
+		b := slices.Clone(n.durable)
+		for _, op := range n.pending[:k] {
+			b = op.apply(b)
+		}
+		return b
+	}
+	// A long-unsynced file (the mark) has many writes pending; its last ones say it all.
+	for k := max(0, len(n.pending)-6); k < len(n.pending); k++ {
+		if k > 0 {
+			add(fmt.Sprintf("first %d writes", k), func() []byte { return upTo(k) })
+		}
+		for cut := 1; cut < len(n.pending[k].data); cut++ {
+			op := n.pending[k]
+			op.data = op.data[:cut]
+			add(fmt.Sprintf("first %d writes and %d bytes", k, cut), func() []byte { return op.apply(upTo(k)) })
+		}
+	}
+	blocks := dirtyBlocks(n, block)
+	final := int64(len(n.now))
+	for mask := range 1 << len(blocks) {
+		for _, zero := range []bool{false, true} {
+			if mask == 1<<len(blocks)-1 && zero {
+				continue
+			}
+			add(fmt.Sprintf("blocks %0*b kept, others zero=%v", len(blocks), mask, zero), func() []byte {
+				b := resize(slices.Clone(n.durable), final)
+				for i, at := range blocks {
+					end := min(at+int64(block), final)
+					if mask&(1<<i) != 0 {
+						copy(b[at:end], n.now[at:end])
+					} else if zero {
+						clear(b[at:end])
+					}
+				}
+				return b
+			})
+		}
+	}
+	return out
+}
+
+// dirtyBlocks returns the positions of the blocks that unsynced writes touched, at most
+// maxLooseBlocks of them: the last ones.
+func dirtyBlocks(n *inode, block int) []int64 {
+	set := map[int64]bool{}
+	for _, op := range n.pending {
+		for at := op.at / int64(block) * int64(block); at < op.at+int64(len(op.data)); at += int64(block) {
+			if at < int64(len(n.now)) {
+				set[at] = true
+			}
+		}
+	}
+	var out []int64
+	for at := range set {
+		out = append(out, at)
+	}
+	slices.Sort(out)
+	return out[max(0, len(out)-maxLooseBlocks):]
+}
+
+func (m *Mem) state(dims []choice, pick []int) Crash {
+	content := map[*inode][]byte{}
+	names := map[string][]nameOp{}
+	var what []string
+	for i, d := range dims {
+		o := d.options[pick[i]]
+		what = append(what, o.what)
+		switch {
+		case d.node == nil:
+			names[d.dir] = o.ops
+		case o.make != nil:
+			content[d.node] = o.make()
+		default:
+			content[d.node] = o.data
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := NewMem()
+	c.BlockSize = m.BlockSize
+	for path, d := range m.dirs {
+		nd := &memDir{now: map[string]*inode{}, durable: map[string]*inode{}}
+		c.dirs[path] = nd
+		kept := make(map[string]*inode, len(d.durable))
+		for name, node := range d.durable {
+			kept[name] = node
+		}
+		for _, op := range names[path] {
+			op.apply(kept)
+		}
+		for name, node := range kept {
+			data, ok := content[node]
+			if !ok {
+				data = node.durable
+			}
+			n := &inode{now: slices.Clone(data), durable: slices.Clone(data)}
+			nd.now[name], nd.durable[name] = n, n
+		}
+	}
+	return Crash{FS: c, What: strings.Join(what, "; ")}
+}

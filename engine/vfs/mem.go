@@ -1,0 +1,473 @@
+package vfs
+
+import (
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+)
+
+// Mem is a file system in memory that remembers what is durable. Bytes written since a
+// file's last sync, and names changed since a directory's last sync, are kept apart, so
+// that Crashes can list every state in which a crash may leave the disk, and operations
+// can be made to fail.
+//
+// Directories are durable when made. The zero value is not usable; see NewMem.
+type Mem struct {
+	// BlockSize is the unit in which unsynced bytes reach the disk or do not; 0 is 4 KiB.
+	BlockSize int
+	// Before, if set, is called before each operation that changes something. An error
+	// makes the operation fail: see Op. It must not use the file system.
+	Before func(Op) error
+	// After, if set, is called after each operation that changed something, without any
+	// lock held.
+	After func(Op)
+
+	mu    sync.Mutex
+	dirs  map[string]*memDir
+	locks map[string]bool
+	count int
+}
+
+// Op is one operation that changes the disk. When Before returns an error for it:
+// a write stores nothing, or as many bytes as a ShortWrite says; a sync drops the
+// unsynced bytes, as Linux does: they can still be read, but no later sync stores them;
+// everything else does nothing.
+type Op struct {
+	N    int // counts from 1, over all kinds
+	Kind OpKind
+	Name string // path; of the source for a rename
+	Size int    // bytes, for a write
+}
+
+// OpKind is a kind of operation.
+type OpKind string
+
+const (
+	OpCreate   OpKind = "create"
+	OpWrite    OpKind = "write"
+	OpTruncate OpKind = "truncate"
+	OpSync     OpKind = "sync"
+	OpRename   OpKind = "rename"
+	OpRemove   OpKind = "remove"
+	OpSyncDir  OpKind = "syncdir"
+)
+
+func (o Op) String() string {
+	return fmt.Sprintf("#%d %s %s", o.N, o.Kind, filepath.Base(o.Name))
+}
+
+// ShortWrite is an error for Before to return: the write stores its first N bytes and
+// fails with Err.
+type ShortWrite struct {
+	N   int
+	Err error
+}
+
+func (e *ShortWrite) Error() string { return fmt.Sprintf("short write of %d bytes: %v", e.N, e.Err) }
+func (e *ShortWrite) Unwrap() error { return e.Err }
+
+type memDir struct {
+	now     map[string]*inode // what the running system sees
+	durable map[string]*inode
+	pending []nameOp // changes to durable that a SyncDir would make
+}
+
+// nameOp sets a name to an inode, or removes it when inode is nil; from, if not empty,
+// is removed with it (a rename).
+type nameOp struct {
+	name, from string
+	node       *inode
+}
+
+func (op nameOp) apply(names map[string]*inode) {
+	if op.from != "" {
+		delete(names, op.from)
+	}
+	if op.node == nil {
+		delete(names, op.name)
+	} else {
+		names[op.name] = op.node
+	}
+}
+
+type inode struct {
+	now     []byte
+	durable []byte
+	pending []dataOp // changes to durable that a Sync would make
+}
+
+// dataOp is a write at a position, or a truncation to it when data is nil.
+type dataOp struct {
+	at   int64
+	data []byte
+}
+
+func (op dataOp) apply(b []byte) []byte {
+	if op.data == nil {
+		return resize(b, op.at)
+	}
+	if end := op.at + int64(len(op.data)); end > int64(len(b)) {
+		b = resize(b, end)
+	}
+	copy(b[op.at:], op.data)
+	return b
+}
+
+func resize(b []byte, size int64) []byte {
+	if size <= int64(len(b)) {
+		clear(b[size:]) // so that growing again shows zeros
+		return b[:size]
+	}
+	if size <= int64(cap(b)) {
+		old := len(b)
+		b = b[:size]
+		clear(b[old:])
+		return b
+	}
+	return append(b, make([]byte, size-int64(len(b)))...)
+}
+
+// NewMem returns an empty file system.
+func NewMem() *Mem {
+	return &Mem{dirs: map[string]*memDir{}, locks: map[string]bool{}}
+}
+
+// Ops returns how many operations have been counted.
+func (m *Mem) Ops() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.count
+}
+
+// change runs one changing operation: do is called with the lock held, and with the
+// error that Before injects, if any.
+func (m *Mem) change(kind OpKind, name string, size int, do func(injected error) error) error {
+	m.mu.Lock()
+	m.count++
+	op := Op{N: m.count, Kind: kind, Name: name, Size: size}
+	var injected error
+	if m.Before != nil {
+		injected = m.Before(op)
+	}
+	err := do(injected)
+	after := m.After
+	m.mu.Unlock()
+	if after != nil {
+		after(op)
+	}
+	return err
+}
+
+func pathError(op, name string, err error) error {
+	return &fs.PathError{Op: op, Path: name, Err: err}
+}
+
+func (m *Mem) dir(name string) (*memDir, string) {
+	return m.dirs[filepath.Dir(name)], filepath.Base(name)
+}
+
+func (m *Mem) Create(name string) (File, error) {
+	var f File
+	err := m.change(OpCreate, name, 0, func(injected error) error {
+		d, base := m.dir(name)
+		switch {
+		case d == nil:
+			return pathError("create", name, fs.ErrNotExist)
+		case d.now[base] != nil:
+			return pathError("create", name, fs.ErrExist)
+		case injected != nil:
+			return pathError("create", name, injected)
+		}
+		op := nameOp{name: base, node: &inode{}}
+		op.apply(d.now)
+		d.pending = append(d.pending, op)
+		f = &memFile{fs: m, name: name, node: op.node, writable: true}
+		return nil
+	})
+	return f, err
+}
+
+func (m *Mem) Open(name string) (File, error)     { return m.open(name, true) }
+func (m *Mem) OpenRead(name string) (File, error) { return m.open(name, false) }
+
+func (m *Mem) open(name string, writable bool) (File, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	d, base := m.dir(name)
+	if d == nil || d.now[base] == nil {
+		return nil, pathError("open", name, fs.ErrNotExist)
+	}
+	return &memFile{fs: m, name: name, node: d.now[base], writable: writable}, nil
+}
+
+func (m *Mem) MkdirAll(dir string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for dir = filepath.Clean(dir); m.dirs[dir] == nil; dir = filepath.Dir(dir) {
+		m.dirs[dir] = &memDir{now: map[string]*inode{}, durable: map[string]*inode{}}
+	}
+	return nil
+}
+
+func (m *Mem) ReadDir(dir string) ([]string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	dir = filepath.Clean(dir)
+	d := m.dirs[dir]
+	if d == nil {
+		return nil, pathError("open", dir, fs.ErrNotExist)
+	}
+	var names []string
+	for name := range d.now {
+		names = append(names, name)
+	}
+	for sub := range m.dirs {
+		if sub != dir && filepath.Dir(sub) == dir {
+			names = append(names, filepath.Base(sub))
+		}
+	}
+	sort.Strings(names)
+	return names, nil
+}
+
+func (m *Mem) Rename(from, to string) error {
+	return m.change(OpRename, from, 0, func(injected error) error {
+		d, base := m.dir(from)
+		if d == nil || d.now[base] == nil {
+			return pathError("rename", from, fs.ErrNotExist)
+		}
+		if filepath.Dir(from) != filepath.Dir(to) {
+			return pathError("rename", to, fmt.Errorf("to another directory: not supported by vfs.Mem"))
+		}
+		if injected != nil {
+			return pathError("rename", from, injected)
+		}
+		op := nameOp{name: filepath.Base(to), from: base, node: d.now[base]}
+		op.apply(d.now)
+		d.pending = append(d.pending, op)
+		return nil
+	})
+}
+
+func (m *Mem) Remove(name string) error {
+	return m.change(OpRemove, name, 0, func(injected error) error {
+		d, base := m.dir(name)
+		if d == nil || d.now[base] == nil {
+			return pathError("remove", name, fs.ErrNotExist)
+		}
+		if injected != nil {
+			return pathError("remove", name, injected)
+		}
+		op := nameOp{name: base}
+		op.apply(d.now)
+		d.pending = append(d.pending, op)
+		return nil
+	})
+}
+
+func (m *Mem) SyncDir(dir string) error {
+	return m.change(OpSyncDir, dir, 0, func(injected error) error {
+		d := m.dirs[filepath.Clean(dir)]
+		if d == nil {
+			return pathError("sync", dir, fs.ErrNotExist)
+		}
+		if injected != nil {
+			return pathError("sync", dir, injected)
+		}
+		for _, op := range d.pending {
+			op.apply(d.durable)
+		}
+		d.pending = nil
+		return nil
+	})
+}
+
+func (m *Mem) Lock(name string) (io.Closer, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	d, base := m.dir(name)
+	if d == nil || d.now[base] == nil {
+		return nil, pathError("lock", name, fs.ErrNotExist)
+	}
+	if m.locks[name] {
+		return nil, pathError("lock", name, ErrLocked)
+	}
+	m.locks[name] = true
+	return &memLock{fs: m, name: name}, nil
+}
+
+type memLock struct {
+	fs   *Mem
+	name string
+}
+
+func (l *memLock) Close() error {
+	l.fs.mu.Lock()
+	defer l.fs.mu.Unlock()
+	delete(l.fs.locks, l.name)
+	return nil
+}
+
+// Kill returns the file system as the next process finds it after this one was killed:
+// everything written is there, synced or not, and nobody holds a lock.
+func (m *Mem) Kill() *Mem { return m.clone(func(n *inode) []byte { return n.now }, true) }
+
+// clone copies the file system, with contents as pick says, everything durable.
+func (m *Mem) clone(pick func(*inode) []byte, now bool) *Mem {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := NewMem()
+	c.BlockSize = m.BlockSize
+	for path, d := range m.dirs {
+		names := d.durable
+		if now {
+			names = d.now
+		}
+		nd := &memDir{now: make(map[string]*inode, len(names)), durable: make(map[string]*inode, len(names))}
+		for name, node := range names {
+			data := pick(node)
+			n := &inode{now: slices.Clone(data), durable: slices.Clone(data)}
+			nd.now[name], nd.durable[name] = n, n
+		}
+		c.dirs[path] = nd
+	}
+	return c
+}
+
+// Files returns the paths of all files below dir, sorted.
+func (m *Mem) Files(dir string) []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	dir = filepath.Clean(dir)
+	var out []string
+	for path, d := range m.dirs {
+		if path == dir || strings.HasPrefix(path, dir+string(filepath.Separator)) {
+			for name := range d.now {
+				out = append(out, filepath.Join(path, name))
+			}
+		}
+	}
+	sort.Strings(out)
+	return out
+}
+
+// Edit replaces a file's content, durably and without counting as an operation: what
+// bit rot, or a person with an editor, would do.
+func (m *Mem) Edit(name string, edit func([]byte) []byte) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	d, base := m.dir(name)
+	n := d.now[base]
+	n.now = edit(slices.Clone(n.now))
+	n.durable, n.pending = slices.Clone(n.now), nil
+}
+
+type memFile struct {
+	fs       *Mem
+	name     string
+	node     *inode
+	writable bool
+	closed   bool
+}
+
+func (f *memFile) ReadAt(p []byte, at int64) (int, error) {
+	f.fs.mu.Lock()
+	defer f.fs.mu.Unlock()
+	switch {
+	case f.closed:
+		return 0, pathError("read", f.name, fs.ErrClosed)
+	case at < 0:
+		return 0, pathError("read", f.name, fs.ErrInvalid)
+	case at >= int64(len(f.node.now)):
+		return 0, io.EOF
+	}
+	n := copy(p, f.node.now[at:])
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+func (f *memFile) WriteAt(p []byte, at int64) (int, error) {
+	n := 0
+	err := f.change("write", OpWrite, len(p), func(injected error) error {
+		stored := p
+		if injected != nil {
+			short, ok := injected.(*ShortWrite)
+			if !ok || short.N >= len(p) {
+				return injected
+			}
+			stored = p[:short.N]
+		}
+		if n = len(stored); n > 0 {
+			f.do(dataOp{at: at, data: slices.Clone(stored)})
+		}
+		return injected
+	})
+	return n, err
+}
+
+func (f *memFile) Truncate(size int64) error {
+	return f.change("truncate", OpTruncate, 0, func(injected error) error {
+		if injected == nil {
+			f.do(dataOp{at: size})
+		}
+		return injected
+	})
+}
+
+func (f *memFile) Sync() error {
+	return f.change("sync", OpSync, 0, func(injected error) error {
+		if injected == nil {
+			for _, op := range f.node.pending {
+				f.node.durable = op.apply(f.node.durable)
+			}
+		}
+		f.node.pending = nil
+		return injected
+	})
+}
+
+func (f *memFile) change(verb string, kind OpKind, size int, do func(error) error) error {
+	return f.fs.change(kind, f.name, size, func(injected error) error {
+		if f.closed {
+			return pathError(verb, f.name, fs.ErrClosed)
+		}
+		if !f.writable {
+			return pathError(verb, f.name, fs.ErrPermission)
+		}
+		if err := do(injected); err != nil {
+			return pathError(verb, f.name, err)
+		}
+		return nil
+	})
+}
+
+func (f *memFile) do(op dataOp) {
+	f.node.now = op.apply(f.node.now)
+	f.node.pending = append(f.node.pending, op)
+}
+
+func (f *memFile) Size() (int64, error) {
+	f.fs.mu.Lock()
+	defer f.fs.mu.Unlock()
+	if f.closed {
+		return 0, pathError("stat", f.name, fs.ErrClosed)
+	}
+	return int64(len(f.node.now)), nil
+}
+
+func (f *memFile) Close() error {
+	f.fs.mu.Lock()
+	defer f.fs.mu.Unlock()
+	if f.closed {
+		return pathError("close", f.name, fs.ErrClosed)
+	}
+	f.closed = true
+	return nil
+}
