@@ -56,7 +56,7 @@ func (e *OffsetOutOfRangeError) Error() string {
 	case e.Offset < e.Start:
 		return fmt.Sprintf("commitlog: offset %d is below the log start offset %d (the log end offset is %d)", e.Offset, e.Start, e.End)
 	default:
-		return fmt.Sprintf("commitlog: offset %d is beyond the log end offset %d (the log start offset is %d)", e.Offset, e.End, e.Start)
+		return fmt.Sprintf("commitlog: offset %d is not there: the log holds offsets from %d up to its log end offset %d, exclusive", e.Offset, e.Start, e.End)
 	}
 }
 
@@ -101,7 +101,14 @@ type TooLargeError struct {
 }
 
 func (e *TooLargeError) Error() string {
-	return fmt.Sprintf("commitlog: %s of record %d has %d bytes, the limit is %d; split it or raise the limit in Options", e.What, e.Index, e.Size, e.Limit)
+	what := fmt.Sprintf("the %s of record %d", e.What, e.Index)
+	switch e.What {
+	case "record":
+		what = fmt.Sprintf("record %d", e.Index)
+	case "batch":
+		what = "the batch"
+	}
+	return fmt.Sprintf("commitlog: %s has %d bytes, the limit is %d; split it or raise the limit in Options", what, e.Size, e.Limit)
 }
 
 // PoisonedError: an earlier write or sync failed, so nothing is known of what reached

@@ -80,20 +80,6 @@ func (x *index) findTime(t int64) int64 {
 	return x.entries[i-1].position
 }
 
-// cut forgets everything from an entry boundary at or before position on, and returns
-// the position from which frames must be added again.
-func (x *index) cut(position int64) int64 {
-	i := sort.Search(len(x.entries), func(i int) bool { return x.entries[i].position > position })
-	if i == 0 {
-		*x = *newIndex(x.base, x.every)
-		return 0
-	}
-	e := x.entries[i-1]
-	x.entries = x.entries[:i-1]
-	x.covered, x.next, x.newest = e.position, e.base, e.maxTimestamp
-	return e.position
-}
-
 const (
 	indexMagic   = 0x4c424958 // "LBIX"
 	indexHeader  = 44

@@ -1,0 +1,51 @@
+# Two commands matter: make notebook and make test.
+
+BUILD := $(CURDIR)/.build
+export JUPYTER_PATH := $(BUILD)/jupyter
+export JUPYTER_DATA_DIR := $(BUILD)/jupyter/data
+export JUPYTER_CONFIG_DIR := $(BUILD)/jupyter/config
+export JUPYTER_RUNTIME_DIR := $(BUILD)/jupyter/runtime
+
+# For example: make notebook JUPYTER_FLAGS="--no-browser --port 9999"
+JUPYTER_FLAGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help notebook test lint tools weave unweave bench fuzz clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
+
+notebook: tools ## install what is missing and open the lessons in Jupyter
+	$(BUILD)/venv/bin/python -m jupyterlab --notebook-dir="$(CURDIR)/notebooks" $(JUPYTER_FLAGS)
+
+test: tools lint ## everything CI runs: lint, all tests under the race detector, all notebooks in the kernel
+	go test -race ./...
+	go run ./tutorials/weave -check -run
+
+lint: tools ## formatting, vet, staticcheck
+	@test -z "$$(gofmt -l engine tutorials)" || { gofmt -l engine tutorials; echo "run: gofmt -w engine tutorials"; exit 1; }
+	go vet ./...
+	$(BUILD)/bin/staticcheck ./...
+
+tools: ## build the kernel and install Jupyter into .build
+	@notebooks/kernel/install
+
+weave: ## write notebooks and tests from the literate sources, executing them in the kernel
+	@$(MAKE) --no-print-directory tools
+	go run ./tutorials/weave -run
+
+unweave: ## write the literate sources from edited notebooks
+	go run ./tutorials/weave -from-notebook
+	go run ./tutorials/weave
+
+bench: ## benchmarks, each beside a raw baseline
+	go test -run - -bench . -benchtime 2s ./engine/...
+
+fuzz: ## every fuzz target for 30 seconds
+	@for target in $$(grep -rho 'func Fuzz[A-Za-z0-9]*' --include='*_test.go' engine | awk '{print $$2}'); do \
+		pkg=$$(grep -rl "func $$target(" --include='*_test.go' engine | head -1 | xargs dirname); \
+		echo "$$target"; go test -run - -fuzz "^$$target\$$" -fuzztime 30s ./$$pkg || exit 1; \
+	done
+
+clean: ## remove everything that was built or installed
+	rm -rf $(BUILD)

@@ -1,0 +1,103 @@
+package broker_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"logbook/engine/broker"
+)
+
+func environment(vars map[string]string) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		v, ok := vars[name]
+		return v, ok
+	}
+}
+
+func TestSettingsComeFromTheEnvironment(t *testing.T) {
+	s, err := broker.LoadSettings(environment(nil))
+	require.NoError(t, err)
+	assert.Equal(t, broker.DefaultSettings(), s)
+	assert.Equal(t, "127.0.0.1:8000", s.Address(), "loopback unless told otherwise")
+
+	s, err = broker.LoadSettings(environment(map[string]string{
+		"LOGBOOK_APP_NAME": "ledger", "LOGBOOK_HOST": "::1", "LOGBOOK_PORT": "0",
+		"LOGBOOK_LOG_LEVEL": "DEBUG", "LOGBOOK_LOG_FORMAT": "json",
+	}))
+	require.NoError(t, err)
+	assert.Equal(t, broker.Settings{AppName: "ledger", Host: "::1", LogLevel: slog.LevelDebug, LogFormat: "json"}, s)
+	assert.Equal(t, "[::1]:0", s.Address())
+}
+
+func TestEveryBadSettingIsReported(t *testing.T) {
+	bad := map[string]string{
+		"LOGBOOK_APP_NAME": "tab\there", "LOGBOOK_HOST": "not a host", "LOGBOOK_PORT": "70000",
+		"LOGBOOK_LOG_LEVEL": "loud", "LOGBOOK_LOG_FORMAT": "xml",
+	}
+	_, err := broker.LoadSettings(environment(bad))
+	require.Error(t, err)
+	for name, value := range bad {
+		assert.ErrorContains(t, err, name)
+		_, err := broker.LoadSettings(environment(map[string]string{name: value}))
+		var se *broker.SettingError
+		require.True(t, errors.As(err, &se))
+		assert.Equal(t, name, se.Variable)
+		assert.Equal(t, value, se.Value)
+		assert.NotEmpty(t, se.Want)
+	}
+	for _, port := range []string{"-1", "65536", "http", "1e3", " 80"} {
+		_, err := broker.LoadSettings(environment(map[string]string{"LOGBOOK_PORT": port}))
+		assert.Error(t, err, port)
+	}
+}
+
+func TestHealthOverHTTP(t *testing.T) {
+	s := broker.DefaultSettings()
+	s.Port, s.LogFormat, s.AppName = 0, "json", "logbook-test"
+	var logs bytes.Buffer
+	logger := s.NewLogger(&logs)
+	ctx, stop := context.WithCancel(t.Context())
+	ln, err := broker.Listen(ctx, s)
+	require.NoError(t, err)
+	done := make(chan error, 1)
+	go func() { done <- broker.Serve(ctx, ln, s, logger) }()
+
+	base := "http://" + ln.Addr().String()
+	res, err := http.Get(base + "/api/health")
+	require.NoError(t, err)
+	body, err := io.ReadAll(res.Body)
+	res.Body.Close()
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusOK, res.StatusCode)
+	assert.Equal(t, "application/json", res.Header.Get("Content-Type"))
+	assert.JSONEq(t, `{"status":"ok","service":"logbook-test"}`, string(body))
+
+	for path, want := range map[string]int{"/": 404, "/api/nothing": 404} {
+		res, err := http.Get(base + path)
+		require.NoError(t, err)
+		res.Body.Close()
+		assert.Equal(t, want, res.StatusCode, path)
+	}
+	res, err = http.Post(base+"/api/health", "text/plain", nil)
+	require.NoError(t, err)
+	res.Body.Close()
+	assert.Equal(t, http.StatusMethodNotAllowed, res.StatusCode)
+
+	stop()
+	require.NoError(t, <-done)
+	_, err = http.Get(base + "/api/health")
+	require.Error(t, err, "after shutdown nobody answers")
+	var line map[string]any
+	require.NoError(t, json.Unmarshal(bytes.SplitN(logs.Bytes(), []byte("\n"), 2)[0], &line))
+	assert.Equal(t, "logbook-test", line["service"])
+	assert.Equal(t, "serving", line["msg"])
+}

@@ -1,0 +1,20 @@
+// Package engine is Logbook: a Kafka-style event log that can be read like a book and
+// run like a broker.
+//
+// The packages below it, from the bytes up. A package imports only packages above it in
+// this list, and a test holds that:
+//
+//	record       records and batches, and their three frame formats; pure, no I/O
+//	record/compression  the codecs that are not in the standard library
+//	vfs          the file system a log writes through: the OS's, and one in memory that crashes and fails
+//	commitlog    one partition's segmented log: append, read, recover
+//	broker       the process: settings, logging, HTTP
+//	lab          what notebooks show and where they work; only lessons import it
+//	cmd/logbook  the command
+//
+// record/recordtest and commitlog/logtest are exported test suites for implementations
+// of your own, in the style of testing/fstest.
+//
+// record, vfs and commitlog use the standard library alone: a notebook cell that imports
+// them compiles in a fraction of a second, and the core stays easy to read.
+package engine

@@ -1,0 +1,5 @@
+package main
+
+import "logbook/tutorials/weave/cell"
+
+func matches(want, got string) bool { return cell.Diff(want, got) == "" }
