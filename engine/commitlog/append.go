@@ -24,10 +24,12 @@ type frameRef struct {
 
 // cohort is what one write and one sync will make durable.
 type cohort struct {
-	buf    []byte
-	frames []frameRef
-	done   chan struct{} // closed when err is set and the bytes are durable, or never will be
-	err    error
+	buf     []byte
+	frames  []frameRef    // their offsets count from 0 until the round assigns base
+	records int64         // offsets covered
+	base    int64         // offset of the first record, once the round has begun
+	done    chan struct{} // closed when err is set and the bytes are durable, or never will be
+	err     error
 }
 
 // Append stores records and returns when they are durable, as Options.Sync defines it.
@@ -163,30 +165,31 @@ func (e *encoder) checkRecords(l *Log) error {
 	return nil
 }
 
-// enqueue assigns offsets, adds the frames to the cohort that commits next and waits.
+// enqueue adds the frames to the cohort that commits next and waits.
 func (l *Log) enqueue(e *encoder) (Appended, error) {
 	l.mu.Lock()
 	if err := l.refusal(); err != nil {
 		l.mu.Unlock()
 		return Appended{}, err
 	}
-	base := l.next
-	l.next = l.format.Assign(e.buf, base, l.epoch)
 	co := l.queue
+	before := co.records
+	co.records += e.records
 	if len(co.buf) == 0 {
 		co.buf, e.buf = e.buf, co.buf // the first one lends its buffer: no copy for a lone writer
 	} else {
 		co.buf = append(co.buf, e.buf...)
 	}
 	for _, r := range e.frames {
-		r.base += base
-		r.next += base
+		r.base += before
+		r.next += before
 		co.frames = append(co.frames, r)
 	}
 	l.mu.Unlock()
 	if err := l.opt.Committer.commit(l, co); err != nil {
 		return Appended{}, err
 	}
+	base := co.base + before
 	return Appended{BaseOffset: base, LastOffset: base + e.records - 1, Timestamp: e.timestamp}, nil
 }
 
@@ -271,11 +274,37 @@ func (l *Log) syncActive() error {
 		}
 		l.checkpointed, both = s.size, true
 	}
-	return l.mark.note(mark{segment: s.base, position: s.size, next: s.end}, both)
+	if err := l.note(false, both); err != nil || !l.strictTail() {
+		return err
+	}
+	// Formats 0 and 1 have no checksum: zeros of a preallocated file behind the start of
+	// a torn frame look like its payload. Nothing above the mark can be believed there,
+	// so the mark must be durable before anything is acknowledged: a second sync.
+	return l.mark.file.Sync()
 }
 
-// writeCohort writes frames to the active segment, and rolls where one does not fit.
+// note writes how far the active segment is durable.
+func (l *Log) note(clean, both bool) error {
+	s := l.active
+	return l.mark.note(mark{segment: s.base, position: s.size, next: s.end, clean: clean, loose: l.loose()}, both)
+}
+
+// loose reports whether recovery must keep whole frames above the mark in a format
+// without a checksum: they may have been acknowledged without a sync.
+func (l *Log) loose() bool { return l.format != record.V2 && l.opt.Sync != SyncAlways }
+
+// strictTail reports whether recovery will drop everything above the mark.
+func (l *Log) strictTail() bool { return l.format != record.V2 && l.opt.Sync == SyncAlways }
+
+// writeCohort gives the frames their offsets and writes them to the active segment. It
+// rolls where one does not fit.
 func (l *Log) writeCohort(co *cohort) error {
+	co.base = l.active.end
+	l.format.Assign(co.buf, co.base, l.epoch)
+	for i := range co.frames {
+		co.frames[i].base += co.base
+		co.frames[i].next += co.base
+	}
 	from, first, size := 0, 0, 0
 	for i, r := range co.frames {
 		if full := l.active.size + int64(size); full > 0 && full+int64(r.size) > l.opt.SegmentBytes {
@@ -299,7 +328,7 @@ func (l *Log) roll() error {
 	if err := old.seal(l.fs); err != nil {
 		return err
 	}
-	next, err := createSegment(l.fs, l.dir, old.end, l.opt.IndexBytes)
+	next, err := l.createSegment(old.end)
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,8 @@
 // A file cut at a frame's edge looks exactly like one that was never longer. After each
 // sync and before the acknowledgement, the log therefore notes in the mark where the
 // synced bytes end. The note itself is not synced, so after a power failure it may be
-// behind, never ahead. Recovery takes everything below the mark for acknowledged: a
+// behind, never ahead. (Formats 0 and 1 have no checksum, so there it is synced, and
+// nothing above it is believed.) Recovery takes everything below the mark for acknowledged: a
 // flipped bit or a missing byte there is a CorruptionError under either policy. What
 // lies above it is a tail that nobody may have been promised; see RecoveryPolicy.
 //

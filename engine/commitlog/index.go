@@ -21,7 +21,8 @@ type indexEntry struct {
 //
 //	magic    "LBIX" uint32
 //	version  1      uint32
-//	base     uint64 base offset of the segment, so that another segment's index is not believed
+//	log      uint64 id of the log, so that another log's index is not believed
+//	base     uint64 base offset of the segment
 //	covered  uint64 size of the log file's part that the entries describe
 //	newest   int64  newest timestamp in that part
 //	next     uint64 offset after that part
@@ -31,6 +32,7 @@ type indexEntry struct {
 //
 // It is a cache: whoever finds the file wanting rebuilds it from the log file.
 type index struct {
+	log     uint64
 	base    int64
 	entries []indexEntry
 	covered int64 // bytes of the log file that have been indexed
@@ -39,8 +41,8 @@ type index struct {
 	every   int64 // bytes between entries
 }
 
-func newIndex(base, every int64) *index {
-	return &index{base: base, next: base, newest: math.MinInt64, every: every}
+func newIndex(log uint64, base, every int64) *index {
+	return &index{log: log, base: base, next: base, newest: math.MinInt64, every: every}
 }
 
 // add tells the index of the frame that starts where the covered part ends.
@@ -82,7 +84,7 @@ func (x *index) findTime(t int64) int64 {
 
 const (
 	indexMagic   = 0x4c424958 // "LBIX"
-	indexHeader  = 44
+	indexHeader  = 52
 	indexEntrySz = 16
 )
 
@@ -91,6 +93,7 @@ func (x *index) encode() []byte {
 	b := make([]byte, 0, indexHeader+len(x.entries)*indexEntrySz+4)
 	b = be.AppendUint32(b, indexMagic)
 	b = be.AppendUint32(b, 1)
+	b = be.AppendUint64(b, x.log)
 	b = be.AppendUint64(b, uint64(x.base))
 	b = be.AppendUint64(b, uint64(x.covered))
 	b = be.AppendUint64(b, uint64(x.newest))
@@ -106,9 +109,9 @@ func (x *index) encode() []byte {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// decodeIndex checks and decodes an index file of the segment that starts at base and
-// whose log file has size bytes.
-func decodeIndex(b []byte, base, size, every int64) (*index, error) {
+// decodeIndex checks and decodes an index file of the segment of a log that starts at
+// base and whose log file has size bytes.
+func decodeIndex(b []byte, log uint64, base, size, every int64) (*index, error) {
 	be := binary.BigEndian
 	if len(b) < indexHeader+4 {
 		return nil, fmt.Errorf("index has %d bytes, at least %d are needed", len(b), indexHeader+4)
@@ -120,15 +123,15 @@ func decodeIndex(b []byte, base, size, every int64) (*index, error) {
 		return nil, fmt.Errorf("not an index of version 1")
 	}
 	x := &index{
-		base: int64(be.Uint64(b[8:])), covered: int64(be.Uint64(b[16:])),
-		newest: int64(be.Uint64(b[24:])), next: int64(be.Uint64(b[32:])), every: every,
+		log: be.Uint64(b[8:]), base: int64(be.Uint64(b[16:])), covered: int64(be.Uint64(b[24:])),
+		newest: int64(be.Uint64(b[32:])), next: int64(be.Uint64(b[40:])), every: every,
 	}
-	n := int64(be.Uint32(b[40:]))
+	n := int64(be.Uint32(b[48:]))
 	if n*indexEntrySz != int64(len(b)-indexHeader-4) {
 		return nil, fmt.Errorf("index claims %d entries", n)
 	}
-	if x.base != base || x.covered > size || x.covered < 0 || x.next < base {
-		return nil, fmt.Errorf("index is of another segment or of a longer one (base %d, %d bytes)", x.base, x.covered)
+	if x.log != log || x.base != base || x.covered > size || x.covered < 0 || x.next < base {
+		return nil, fmt.Errorf("index is of another log, another segment or a longer one (base %d, %d bytes)", x.base, x.covered)
 	}
 	x.entries = make([]indexEntry, n)
 	for i := range x.entries {
@@ -145,12 +148,12 @@ func decodeIndex(b []byte, base, size, every int64) (*index, error) {
 }
 
 // loadIndex reads an index file; a nil index means that it must be rebuilt.
-func loadIndex(fsys vfs.FS, name string, base, size, every int64) (*index, error) {
+func loadIndex(fsys vfs.FS, name string, log uint64, base, size, every int64) (*index, error) {
 	b, err := vfs.ReadFile(fsys, name, indexHeader+4+indexEntrySz*(size/20+1))
 	if err != nil {
 		return nil, err
 	}
-	return decodeIndex(b, base, size, every)
+	return decodeIndex(b, log, base, size, every)
 }
 
 // saveIndex writes an index file without syncing it: a torn one fails its checksum.

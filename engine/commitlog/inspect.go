@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"strconv"
 	"time"
 
 	"logbook/engine/record"
@@ -64,12 +65,14 @@ func Inspect(fsys vfs.FS, dir string) (*Inspection, error) {
 	if l.format, err = record.ByVersion(m.Format); err != nil {
 		return nil, &NotALogError{Dir: dir, Reason: err.Error()}
 	}
+	l.id, _ = strconv.ParseUint(m.ID, 16, 64)
 	out := &Inspection{Dir: dir, Format: l.format}
 	var c checkpoint
 	if err := readSealed(fsys, l.path(checkpointName), &c); err != nil {
 		return nil, err
 	}
 	l.epochs.Store(&c.Epochs)
+	l.compacted.Store(c.Compacted)
 	out.Start = c.Start
 	mk, damage, err := readMark(fsys, l.path(markName))
 	if err != nil {
@@ -82,7 +85,6 @@ func Inspect(fsys vfs.FS, dir string) (*Inspection, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.compacted = l.format != record.V2
 	for i, base := range bases {
 		info, err := l.inspectSegment(base)
 		if err != nil {
@@ -109,7 +111,7 @@ func (l *Log) inspectSegment(base int64) (SegmentInfo, error) {
 	if info.Bytes, err = f.Size(); err != nil {
 		return info, err
 	}
-	if x, err := loadIndex(l.fs, s.indexPath(), base, info.Bytes, l.opt.IndexBytes); err != nil {
+	if x, err := l.loadIndex(s, info.Bytes); err != nil {
 		info.IndexProblem = err.Error()
 	} else {
 		info.IndexEntries = len(x.entries)

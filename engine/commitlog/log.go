@@ -24,8 +24,6 @@ type Log struct {
 	lock   io.Closer
 
 	mu       sync.Mutex
-	next     int64 // offset that the next queued record gets
-	epoch    int32 // leader epoch that the next queued batch gets
 	queue    *cohort
 	spare    *cohort
 	failed   error // what poisoned the log
@@ -38,11 +36,13 @@ type Log struct {
 	start        int64      // log start offset
 	mark         *markFile
 	checkpointed int64 // size of the active segment when its index was last saved
-	unsynced     bool  // written bytes wait for a sync (SyncInterval)
+	epoch        int32 // leader epoch that the next batch gets
+	id           uint64
+	unsynced     bool // written bytes wait for a sync (SyncInterval)
 	timer        *time.Timer
 
 	epochs    atomic.Pointer[[]epochStart]
-	compacted bool // frames may leave gaps between offsets (formats 0 and 1)
+	compacted atomic.Bool // frames may leave gaps between offsets (format 1)
 
 	view     atomic.Pointer[view]
 	wakeMu   sync.Mutex
@@ -91,7 +91,6 @@ func Open(dir string, opt Options) (*Log, error) {
 		return nil, err
 	}
 	l.queue = l.newCohort()
-	l.next = l.active.end
 	l.publish()
 	return l, nil
 }
@@ -156,7 +155,7 @@ func (l *Log) finish() error {
 	if err := l.active.seal(l.fs); err != nil {
 		return err
 	}
-	return l.mark.note(mark{segment: l.active.base, position: l.active.size, next: l.active.end, clean: true}, true)
+	return l.note(true, true)
 }
 
 // Sync makes everything acknowledged so far durable. Under SyncAlways it already is.
@@ -252,11 +251,18 @@ func (l *Log) path(name string) string { return filepath.Join(l.dir, name) }
 // writeCheckpoint replaces the checkpoint by the log's present state. truncateTo is set
 // while a truncation is under way.
 func (l *Log) writeCheckpoint(truncateTo *int64) error {
-	c := checkpoint{Version: 1, Start: l.start, Epochs: *l.epochs.Load(), Truncate: truncateTo}
+	c := l.checkpoint()
+	c.Truncate = truncateTo
+	return writeSealed(l.fs, l.path(checkpointName), c)
+}
+
+// checkpoint describes the log's present state.
+func (l *Log) checkpoint() checkpoint {
+	c := checkpoint{Version: 1, Start: l.start, First: l.segments[0].base, Epochs: *l.epochs.Load(), Compacted: l.compacted.Load()}
 	for _, s := range l.segments {
 		if s != l.active {
 			c.Segments = append(c.Segments, closedSegment{Base: s.base, End: s.end, Bytes: s.size})
 		}
 	}
-	return writeSealed(l.fs, l.path(checkpointName), c)
+	return c
 }

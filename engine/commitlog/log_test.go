@@ -410,7 +410,10 @@ func TestIndexOfAnotherLogIsNotBelieved(t *testing.T) {
 func TestOffsetForTime(t *testing.T) {
 	eachFormat(t, func(t *testing.T, f record.Format) {
 		l := open(t, t.TempDir(), commitlog.Options{Format: f, SegmentBytes: 500, IndexBytes: 100})
-		appendN(t, l, 50) // offset i has time i+1 seconds
+		for i := range 50 { // offset i has time i+1 seconds
+			_, err := l.Append(record.Record{Value: value(i), Timestamp: epoch.Add(time.Duration(i+1) * time.Second)})
+			require.NoError(t, err)
+		}
 		for _, c := range []struct {
 			at   time.Duration
 			want int64

@@ -16,12 +16,15 @@ type mark struct {
 	position int64  // bytes of its log file
 	next     int64  // offset of the record that will be stored there
 	clean    bool   // written by Close: the log file ends at position
+	// loose: frames above the mark may have been acknowledged without a sync (formats 0
+	// and 1, under SyncInterval and SyncOS), so recovery must not drop whole ones.
+	loose bool
 }
 
 // A mark file has two slots, a block apart, that are written in turn: a crash while one
 // is written leaves the other. A slot is
 //
-//	magic "LBMK" uint32, flags uint32 (bit 0: clean), seq, segment, position, next uint64, crc uint32
+//	magic "LBMK" uint32, flags uint32 (bit 0: clean, 1: loose), seq, segment, position, next uint64, crc uint32
 const (
 	markMagic    = 0x4c424d4b
 	markSlotSize = 44
@@ -34,7 +37,10 @@ func (m mark) encode(b []byte) []byte {
 	b = be.AppendUint32(b[:0], markMagic)
 	var flags uint32
 	if m.clean {
-		flags = 1
+		flags |= 1
+	}
+	if m.loose {
+		flags |= 2
 	}
 	b = be.AppendUint32(b, flags)
 	b = be.AppendUint64(b, m.seq)
@@ -51,11 +57,11 @@ func decodeMark(b []byte) (mark, error) {
 		return mark{}, fmt.Errorf("%d of %d bytes", len(b), markSlotSize)
 	case be.Uint32(b[40:]) != crc32.Checksum(b[:40], castagnoli):
 		return mark{}, fmt.Errorf("checksum does not match")
-	case be.Uint32(b) != markMagic || be.Uint32(b[4:]) > 1:
+	case be.Uint32(b) != markMagic || be.Uint32(b[4:]) > 3:
 		return mark{}, fmt.Errorf("not a mark")
 	}
 	m := mark{
-		clean: be.Uint32(b[4:]) == 1, seq: be.Uint64(b[8:]),
+		clean: be.Uint32(b[4:])&1 != 0, loose: be.Uint32(b[4:])&2 != 0, seq: be.Uint64(b[8:]),
 		segment: int64(be.Uint64(b[16:])), position: int64(be.Uint64(b[24:])), next: int64(be.Uint64(b[32:])),
 	}
 	if m.segment < 0 || m.position < 0 || m.next < m.segment {

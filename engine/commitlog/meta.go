@@ -48,14 +48,18 @@ const maxMetaBytes = 64 << 20
 type meta struct {
 	Version int            `json:"version"`
 	Format  record.Version `json:"format"`
+	ID      string         `json:"id"` // tells this log's indexes from another's; 16 hex digits
 }
 
 // checkpoint is what Open trusts without reading the log files.
 type checkpoint struct {
 	Version  int             `json:"version"`
 	Start    int64           `json:"log_start_offset"`
+	First    int64           `json:"first_base_offset"` // of the first segment, at or below Start
 	Segments []closedSegment `json:"closed_segments"`
 	Epochs   []epochStart    `json:"leader_epochs"`
+	// Compacted: compaction has left gaps between offsets (format 1).
+	Compacted bool `json:"compacted,omitempty"`
 	// Truncate is set while a truncation is under way: Open finishes it.
 	Truncate *int64 `json:"truncate_to,omitempty"`
 }
@@ -64,6 +68,9 @@ type closedSegment struct {
 	Base  int64 `json:"base_offset"`
 	End   int64 `json:"end_offset"`
 	Bytes int64 `json:"bytes"`
+	// Compacted is the size of the file that is about to take this one's place: after a
+	// crash either may be there.
+	Compacted *int64 `json:"compacted_bytes,omitempty"`
 }
 
 // epochStart says that a leader epoch begins at an offset.
@@ -76,8 +83,11 @@ func (c *checkpoint) validate() error {
 	if c.Version != 1 {
 		return fmt.Errorf("unknown version %d", c.Version)
 	}
-	if c.Start < 0 {
-		return fmt.Errorf("log start offset %d is negative", c.Start)
+	if c.First < 0 || c.Start < c.First {
+		return fmt.Errorf("log start offset %d is not in a segment: the first begins at %d", c.Start, c.First)
+	}
+	if len(c.Segments) > 0 && c.Segments[0].Base != c.First {
+		return fmt.Errorf("the first closed segment begins at %d, not at %d", c.Segments[0].Base, c.First)
 	}
 	for i, s := range c.Segments {
 		if s.Base < 0 || s.End < s.Base || s.Bytes < 0 || i > 0 && s.Base != c.Segments[i-1].End {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"io/fs"
 	"iter"
+	"slices"
 	"sort"
 	"sync"
 
@@ -44,6 +45,9 @@ func (r *Reader) NextOffset() int64 { return r.next }
 // reader stands, *CorruptionError, ErrClosed.
 func (r *Reader) Next() (record.Frame, error) {
 	for {
+		if v := r.log.view.Load(); r.next < v.start {
+			return record.Frame{}, r.outOfRange(v)
+		}
 		if r.segment == nil || r.scan.pos >= r.scan.limit {
 			if err := r.locate(); err != nil {
 				return record.Frame{}, err
@@ -51,26 +55,39 @@ func (r *Reader) Next() (record.Frame, error) {
 		}
 		at := r.scan.pos
 		frame, err := r.scan.next()
+		if err == io.EOF || err == nil && frame.NextOffset() <= r.next {
+			continue // an empty segment, or before the one we were asked for
+		}
+		if err == nil && frame.BaseOffset > r.next && !r.log.compacted.Load() {
+			err = &sequenceError{"it begins behind the offset that is due"}
+		}
 		if err != nil {
+			if r.replaced() {
+				r.segment = nil // truncation or compaction took the file away: find the place again
+				continue
+			}
 			return frame, r.explain(at, err)
-		}
-		if frame.NextOffset() <= r.next {
-			continue // before the one we were asked for
-		}
-		if frame.BaseOffset > r.next && !r.log.compacted {
-			return frame, r.explain(at, &sequenceError{"it begins behind the offset that is due"})
 		}
 		r.next = frame.NextOffset()
 		return frame, nil
 	}
 }
 
+// replaced reports whether the reader's segment is no longer part of the log.
+func (r *Reader) replaced() bool {
+	return !slices.Contains(r.log.view.Load().segments, r.segment)
+}
+
+func (r *Reader) outOfRange(v *view) error {
+	r.segment = nil
+	return &OffsetOutOfRangeError{Offset: r.next, Start: v.start, End: v.end}
+}
+
 // locate points the scanner at the frame that holds r.next, in the present view.
 func (r *Reader) locate() error {
 	v := r.log.view.Load()
 	if r.next < v.start || r.next > v.end {
-		r.segment = nil
-		return &OffsetOutOfRangeError{Offset: r.next, Start: v.start, End: v.end}
+		return r.outOfRange(v)
 	}
 	if r.next == v.end {
 		return io.EOF
@@ -87,11 +104,9 @@ func (r *Reader) locate() error {
 		case r.scan.pos < size:
 			r.scan.limit = size // the segment grew: go on where we are
 			return nil
-		case r.log.compacted && i+1 < len(v.segments):
-			s = v.segments[i+1] // compaction removed the last records of this one
-			if size = v.size; i+2 < len(v.segments) {
-				size = s.size
-			}
+		case r.log.compacted.Load() && i+1 < len(v.segments):
+			r.next, r.segment = v.segments[i+1].base, nil // compaction removed the last records of this one
+			return r.locate()
 		default:
 			return r.explain(r.scan.pos, io.ErrUnexpectedEOF)
 		}
@@ -106,15 +121,11 @@ func (r *Reader) locate() error {
 	return nil
 }
 
-// explain turns a failed read into what it means for the reader: files are closed under
-// it when the log is, and when retention or truncation removes them.
+// explain turns a failed read into what it means: files are closed under a reader when
+// the log is.
 func (r *Reader) explain(at int64, err error) error {
 	if errors.Is(err, fs.ErrClosed) {
-		v := r.log.view.Load()
 		r.segment = nil
-		if r.next < v.start || r.next > v.end {
-			return &OffsetOutOfRangeError{Offset: r.next, Start: v.start, End: v.end}
-		}
 		return ErrClosed
 	}
 	if r.segment == nil {
@@ -290,7 +301,7 @@ func (l *Log) verify(segments []*segment, size int64) error {
 			}
 			expected = frame.NextOffset()
 		}
-		if end >= 0 && expected != end && !(l.compacted && expected < end) {
+		if end >= 0 && expected != end && !(l.compacted.Load() && expected < end) {
 			return l.damage(s.path, limit, expected, &sequenceError{"the segment ends before the next one begins"})
 		}
 	}

@@ -3,6 +3,7 @@ package commitlog
 import (
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"io/fs"
 	"slices"
@@ -53,10 +54,15 @@ func (l *Log) open() error {
 	}
 	l.start = c.Start
 	l.epochs.Store(&c.Epochs)
-	l.compacted = l.format != record.V2
+	l.compacted.Store(c.Compacted)
 	m, err := l.openMark()
 	if err != nil {
 		return err
+	}
+	if c.Truncate != nil {
+		if m, err = l.finishTruncation(&c); err != nil {
+			return err
+		}
 	}
 	tail, err := l.openSegments(&c, m)
 	if err != nil {
@@ -91,7 +97,7 @@ func (l *Log) openDir() error {
 				return &NotALogError{Dir: l.dir, Reason: fmt.Sprintf("it holds %s and no %s", name, metaName)}
 			}
 		}
-		m = meta{Version: 1, Format: 2}
+		m = meta{Version: 1, Format: 2, ID: l.makeID()}
 		if l.opt.Format != nil {
 			m.Format = l.opt.Format.Version()
 		}
@@ -103,6 +109,9 @@ func (l *Log) openDir() error {
 	}
 	if l.format, err = record.ByVersion(m.Format); err != nil {
 		return &NotALogError{Dir: l.dir, Reason: err.Error()}
+	}
+	if l.id, err = strconv.ParseUint(m.ID, 16, 64); err != nil {
+		return &NotALogError{Dir: l.dir, Reason: fmt.Sprintf("its %s has the id %q", metaName, m.ID)}
 	}
 	if l.opt.Format != nil && l.opt.Format != l.format {
 		return &FormatMismatchError{Dir: l.dir, Stored: int(m.Format), Wanted: int(l.opt.Format.Version())}
@@ -116,6 +125,14 @@ func (l *Log) openDir() error {
 		}
 	}
 	return nil
+}
+
+// makeID names a new log: nothing depends on it being unguessable, only on two logs
+// hardly ever having the same.
+func (l *Log) makeID() string {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%s %d", l.dir, l.opt.Now().UnixNano())
+	return fmt.Sprintf("%016x", h.Sum64())
 }
 
 func (l *Log) takeLock(names []string) error {
@@ -155,7 +172,7 @@ func (l *Log) create() error {
 		}
 	}
 	l.epochs.Store(&[]epochStart{})
-	s, err := createSegment(l.fs, l.dir, 0, l.opt.IndexBytes)
+	s, err := l.createSegment(0)
 	if err != nil {
 		return wrapCreate(err)
 	}
@@ -165,7 +182,7 @@ func (l *Log) create() error {
 			return wrapCreate(err)
 		}
 	}
-	if l.mark, err = createMarkFile(l.fs, l.path(markName), mark{}); err != nil {
+	if l.mark, err = createMarkFile(l.fs, l.path(markName), mark{loose: l.loose()}); err != nil {
 		return wrapCreate(err)
 	}
 	if err := l.fs.SyncDir(l.dir); err != nil {
@@ -206,6 +223,7 @@ type tail struct {
 	durable int64 // bytes
 	next    int64 // offset at that position
 	relist  bool  // closed segments are missing in the checkpoint
+	stale   bool  // the index file is not to be believed
 }
 
 // openSegments opens every log file and checks that they cover the offsets from the
@@ -215,11 +233,11 @@ func (l *Log) openSegments(c *checkpoint, m mark) (tail, error) {
 	if err != nil {
 		return tail{}, err
 	}
-	first, end := l.start, l.start
+	end := c.First
 	if n := len(c.Segments); n > 0 {
-		first, end = c.Segments[0].Base, c.Segments[n-1].End
+		end = c.Segments[n-1].End
 	}
-	if bases, err = l.dropLeftovers(bases, first); err != nil {
+	if bases, err = l.dropLeftovers(bases, c.First); err != nil {
 		return tail{}, err
 	}
 	for _, s := range c.Segments {
@@ -232,6 +250,9 @@ func (l *Log) openSegments(c *checkpoint, m mark) (tail, error) {
 		if err != nil {
 			return tail{}, err
 		}
+		if s.Compacted != nil && seg.allocated == *s.Compacted {
+			s.Bytes = seg.allocated // the crash came after the rename
+		}
 		if seg.allocated != s.Bytes {
 			return tail{}, &CorruptionError{File: seg.path, Position: min(seg.allocated, s.Bytes), Offset: -1, Remedy: remedyReplica,
 				Reason: fmt.Sprintf("the closed segment has %d bytes, %d were written", seg.allocated, s.Bytes)}
@@ -241,14 +262,14 @@ func (l *Log) openSegments(c *checkpoint, m mark) (tail, error) {
 	if len(bases) == 0 {
 		return tail{}, l.missing(max(end, m.segment), "no active segment is there")
 	}
-	return l.openUnlisted(bases, end, len(c.Segments) > 0, m)
+	return l.openUnlisted(bases, end, m)
 }
 
 // openUnlisted opens the segments behind the ones that the checkpoint lists: the active
 // one, and before it those that were closed just before a crash.
-func (l *Log) openUnlisted(bases []int64, end int64, listed bool, m mark) (tail, error) {
+func (l *Log) openUnlisted(bases []int64, end int64, m mark) (tail, error) {
 	t := tail{next: bases[0], relist: len(bases) > 1}
-	if listed && bases[0] != end || bases[0] > m.next && !listed {
+	if bases[0] != end {
 		if bases[0] < end {
 			return t, &CorruptionError{File: segmentPath(l.dir, bases[0]), Position: -1, Offset: -1, Remedy: remedyReplica,
 				Reason: fmt.Sprintf("the segment overlaps the one that ends at offset %d", end)}
@@ -272,7 +293,7 @@ func (l *Log) openUnlisted(bases []int64, end int64, listed bool, m mark) (tail,
 		}
 		// A segment is synced and cut to its size before the next one is made: this one
 		// must hold whole frames up to the next one's base and nothing else.
-		seg.index = newIndex(base, l.opt.IndexBytes)
+		seg.index = l.newIndex(base)
 		if _, err := l.extendIndex(seg, seg.index, seg.allocated); err != nil {
 			return t, err
 		}
@@ -341,7 +362,7 @@ func (l *Log) dropLeftovers(bases []int64, first int64) ([]int64, error) {
 
 func removeSegment(fsys vfs.FS, path string) error {
 	s := segment{path: path}
-	if err := fsys.Remove(s.indexPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := fsys.Remove(s.indexPath()); err != nil && !isNotExist(err) {
 		return err
 	}
 	return fsys.Remove(path)
@@ -350,9 +371,9 @@ func removeSegment(fsys vfs.FS, path string) error {
 // openTail finds the log end in the active segment.
 func (l *Log) openTail(t tail, m mark) error {
 	s := l.active
-	x, err := loadIndex(l.fs, s.indexPath(), s.base, s.allocated, l.opt.IndexBytes)
+	x, err := l.loadIndex(s, s.allocated)
 	if err != nil || t.durable < x.covered {
-		x = newIndex(s.base, l.opt.IndexBytes)
+		x, t.stale = l.newIndex(s.base), true
 	}
 	if m.clean && m.segment == s.base && m.position == s.allocated && x.covered == m.position {
 		if x.next != m.next {
@@ -360,16 +381,27 @@ func (l *Log) openTail(t tail, m mark) error {
 		}
 		s.index, s.size, s.end = x, x.covered, x.next
 		l.recovery.Clean = true
+		if l.loose() && !m.loose {
+			return l.note(true, true) // from now on the tail is loose
+		}
 		return nil
 	}
 	from := x.covered
-	end, tornErr := l.extendIndex(s, x, s.allocated)
+	limit := s.allocated
+	if l.format != record.V2 && !m.loose {
+		limit = min(limit, t.durable) // what lies above was never acknowledged and cannot be checked
+	}
+	end, tornErr := l.extendIndex(s, x, limit)
 	l.recovery.ScannedBytes = end - from
 	if tornErr != nil && !isDamage(tornErr) {
 		return tornErr // the disk failed: nothing is known
 	}
 	if err := l.checkDurable(s, x, t, end, tornErr); err != nil {
 		return err
+	}
+	if tornErr == nil && end < s.allocated {
+		tornErr = &CorruptionError{File: s.path, Position: end, Offset: x.next, Remedy: remedyReplica,
+			Reason: "frames without a checksum above the mark"}
 	}
 	if tornErr != nil {
 		if err := l.cutTail(s, x, end, tornErr); err != nil {
@@ -378,6 +410,21 @@ func (l *Log) openTail(t tail, m mark) error {
 	}
 	s.index, s.size, s.end = x, end, x.next
 	return l.settle(s, t)
+}
+
+// dropIndex removes a segment's index file, durably.
+func (l *Log) dropIndex(s *segment) error {
+	err := l.fs.Remove(s.indexPath())
+	if isNotExist(err) {
+		return nil
+	}
+	if err == nil {
+		err = l.fs.SyncDir(l.dir)
+	}
+	if err != nil {
+		return fmt.Errorf("commitlog: removing a stale index: %w", err)
+	}
+	return nil
 }
 
 func isDamage(err error) bool {
@@ -474,6 +521,13 @@ func (l *Log) intactBatches(s *segment, from, to, expected int64) (int, error) {
 // settle makes what recovery found durable: a process that was killed leaves frames in
 // the page cache, which readers are about to be shown as acknowledged.
 func (l *Log) settle(s *segment, t tail) error {
+	if t.stale {
+		// An index that describes bytes which were cut would be believed again once others
+		// have taken their place: it must be gone for good before they do.
+		if err := l.dropIndex(s); err != nil {
+			return err
+		}
+	}
 	if err := s.file.Sync(); err != nil {
 		return fmt.Errorf("commitlog: syncing the recovered log: %w", err)
 	}
@@ -482,7 +536,7 @@ func (l *Log) settle(s *segment, t tail) error {
 			return fmt.Errorf("commitlog: saving the checkpoint: %w", err)
 		}
 	}
-	if err := l.mark.note(mark{segment: s.base, position: s.size, next: s.end}, true); err != nil {
+	if err := l.note(false, true); err != nil {
 		return fmt.Errorf("commitlog: saving the mark: %w", err)
 	}
 	return nil

@@ -44,11 +44,11 @@ func (s *segment) indexPath() string {
 
 // createSegment makes an empty log file whose name is durable when it returns. A file
 // of that name that holds nothing but zeros is the leaving of a crash and is replaced.
-func createSegment(fsys vfs.FS, dir string, base, every int64) (*segment, error) {
-	s := &segment{base: base, end: base, path: segmentPath(dir, base), index: newIndex(base, every)}
-	f, err := fsys.Create(s.path)
+func (l *Log) createSegment(base int64) (*segment, error) {
+	s := &segment{base: base, end: base, path: segmentPath(l.dir, base), index: l.newIndex(base)}
+	f, err := l.fs.Create(s.path)
 	if errors.Is(err, fs.ErrExist) {
-		if f, err = reuseEmpty(fsys, s.path); err != nil {
+		if f, err = reuseEmpty(l.fs, s.path); err != nil {
 			return nil, err
 		}
 	}
@@ -56,11 +56,17 @@ func createSegment(fsys vfs.FS, dir string, base, every int64) (*segment, error)
 		return nil, err
 	}
 	s.file = f
-	if err := fsys.SyncDir(dir); err != nil {
+	if err := l.fs.SyncDir(l.dir); err != nil {
 		f.Close()
 		return nil, err
 	}
 	return s, nil
+}
+
+func (l *Log) newIndex(base int64) *index { return newIndex(l.id, base, l.opt.IndexBytes) }
+
+func (l *Log) loadIndex(s *segment, size int64) (*index, error) {
+	return loadIndex(l.fs, s.indexPath(), l.id, s.base, size, l.opt.IndexBytes)
 }
 
 func reuseEmpty(fsys vfs.FS, path string) (vfs.File, error) {
@@ -136,10 +142,10 @@ func (s *segment) withIndex(l *Log, size int64, use func(*index)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.index == nil {
-		x, err := loadIndex(l.fs, s.indexPath(), s.base, size, l.opt.IndexBytes)
+		x, err := l.loadIndex(s, size)
 		if err != nil || x.covered != size {
 			l.opt.Logger.Info("rebuilding index", "segment", s.path, "reason", err)
-			x = newIndex(s.base, l.opt.IndexBytes)
+			x = l.newIndex(s.base)
 			if _, err := l.extendIndex(s, x, size); err != nil {
 				return err
 			}
@@ -205,7 +211,7 @@ func (e *sequenceError) Error() string { return e.what }
 // compaction leaves gaps, so offsets only need to grow where it has run.
 func (l *Log) checkFrame(f *record.Frame, expected int64) error {
 	if f.BaseOffset != expected {
-		if f.BaseOffset < expected || f.Version == 2 || !l.compacted {
+		if f.BaseOffset < expected || f.Version == 2 || !l.compacted.Load() {
 			return &sequenceError{fmt.Sprintf("it has offset %d where %d is due", f.BaseOffset, expected)}
 		}
 	}

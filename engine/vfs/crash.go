@@ -21,9 +21,9 @@ const maxLooseBlocks = 8
 // Crashes lists the states in which a crash at this moment may leave the disk:
 //
 //   - of each file's unsynced writes and truncations: none, all, the first few, the
-//     first few and any prefix of the next; any subset of up to 8 unsynced blocks, the
-//     lost ones with their old content or as zeros; or the final size with zeros for
-//     all unsynced bytes;
+//     first few and any prefix of the next; or the final size with any subset of up to
+//     8 unsynced blocks, the lost ones with their old content, which is zeros where the
+//     file has grown;
 //   - of each directory's unsynced creations, renames and removals: any subset.
 //
 // The states are the product of these choices. Up to limit of them are made: all if they
@@ -209,23 +209,16 @@ func fileOptions(name string, n *inode, block int) []option {
 	blocks := dirtyBlocks(n, block)
 	final := int64(len(n.now))
 	for mask := range 1 << len(blocks) {
-		for _, zero := range []bool{false, true} {
-			if mask == 1<<len(blocks)-1 && zero {
-				continue
-			}
-			add(fmt.Sprintf("blocks %0*b kept, others zero=%v", len(blocks), mask, zero), func() []byte {
-				b := resize(slices.Clone(n.durable), final)
-				for i, at := range blocks {
+		add(fmt.Sprintf("blocks %0*b kept", len(blocks), mask), func() []byte {
+			b := resize(slices.Clone(n.durable), final)
+			for i, at := range blocks {
+				if mask&(1<<i) != 0 {
 					end := min(at+int64(block), final)
-					if mask&(1<<i) != 0 {
-						copy(b[at:end], n.now[at:end])
-					} else if zero {
-						clear(b[at:end])
-					}
+					copy(b[at:end], n.now[at:end])
 				}
-				return b
-			})
-		}
+			}
+			return b
+		})
 	}
 	return out
 }

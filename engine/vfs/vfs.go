@@ -81,7 +81,7 @@ func ReadFile(fsys FS, name string, limit int64) ([]byte, error) {
 // an error either content may be there.
 func WriteFileAtomic(fsys FS, name string, data []byte) error {
 	tmp := name + TempSuffix
-	if err := writeNew(fsys, tmp, data); err != nil {
+	if err := WriteNew(fsys, tmp, data); err != nil {
 		_ = fsys.Remove(tmp) // best effort: a left-over is ignored and overwritten
 		return err
 	}
@@ -96,7 +96,8 @@ func WriteFileAtomic(fsys FS, name string, data []byte) error {
 // such a file means nothing and may be removed.
 const TempSuffix = ".tmp"
 
-func writeNew(fsys FS, name string, data []byte) error {
+// WriteNew writes and syncs a file, over one that is there. Its name is not durable yet.
+func WriteNew(fsys FS, name string, data []byte) error {
 	f, err := fsys.Create(name)
 	if errors.Is(err, errExist) {
 		if err = fsys.Remove(name); err == nil {

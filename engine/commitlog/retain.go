@@ -1,0 +1,119 @@
+package commitlog
+
+import (
+	"fmt"
+	"time"
+)
+
+// Retention says what may be deleted from the front of a log. A zero limit is none.
+type Retention struct {
+	// Age lets a segment go when its newest record is older. A record counts as no older
+	// than the ones before it: a clock that was wrong for a while, and stamped records
+	// too early, deletes nothing early.
+	Age time.Duration
+	// Bytes lets the oldest segments go as long as at least this much stays.
+	Bytes int64
+}
+
+// Retain deletes whole closed segments from the front, as r allows, and returns how
+// many. The active segment always stays, so the log never forgets which offset is next.
+// Readers that stand in a deleted segment get *OffsetOutOfRangeError.
+//
+// Errors: ErrClosed, *PoisonedError, *CorruptionError (an index had to be rebuilt and
+// the segment is damaged: nothing is deleted then).
+func (l *Log) Retain(r Retention) (int, error) {
+	if r.Age < 0 || r.Bytes < 0 {
+		return 0, fmt.Errorf("commitlog: retention %+v is negative; leave a limit 0 for none", r)
+	}
+	l.round.Lock()
+	defer l.round.Unlock()
+	if err := l.usable(); err != nil {
+		return 0, err
+	}
+	n, err := l.expired(r)
+	if err != nil || n == 0 {
+		return 0, err
+	}
+	return n, l.advance(max(l.start, l.segments[n].base))
+}
+
+// AdvanceLogStart makes an offset the first that can be read, and deletes the segments
+// that lie wholly below it. It never moves the start back.
+//
+// Errors: *OffsetOutOfRangeError beyond the log end, ErrClosed, *PoisonedError.
+func (l *Log) AdvanceLogStart(offset int64) error {
+	l.round.Lock()
+	defer l.round.Unlock()
+	if err := l.usable(); err != nil {
+		return err
+	}
+	if offset > l.active.end {
+		return &OffsetOutOfRangeError{Offset: offset, Start: l.start, End: l.active.end}
+	}
+	if offset <= l.start {
+		return nil
+	}
+	return l.advance(offset)
+}
+
+// expired counts the segments at the front that may go.
+func (l *Log) expired(r Retention) (int, error) {
+	total := int64(0)
+	for _, s := range l.segments {
+		total += s.size
+	}
+	deadline := l.opt.Now().Add(-r.Age).UnixNano()
+	newest := int64(0)
+	n := 0
+	for ; n < len(l.segments)-1; n++ {
+		s := l.segments[n]
+		err := s.withIndex(l, s.size, func(x *index) {
+			if n == 0 || x.newest > newest {
+				newest = x.newest
+			}
+		})
+		if err != nil {
+			return 0, err
+		}
+		old := r.Age > 0 && newest < deadline
+		big := r.Bytes > 0 && total-s.size >= r.Bytes
+		if !old && !big {
+			break
+		}
+		total -= s.size
+	}
+	return n, nil
+}
+
+// advance moves the log start. The checkpoint is written first: a crash before the
+// files are gone leaves leftovers that Open removes.
+func (l *Log) advance(start int64) error {
+	n := 0
+	for n < len(l.segments)-1 && l.segments[n].end <= start {
+		n++
+	}
+	dropped := l.segments[:n]
+	old, oldStart := l.segments, l.start
+	l.segments, l.start = l.segments[n:], start
+	if err := l.writeCheckpoint(nil); err != nil {
+		l.segments, l.start = old, oldStart
+		l.poison(err)
+		return &PoisonedError{Dir: l.dir, Cause: err}
+	}
+	l.publish()
+	for _, s := range dropped {
+		s.file.Close()
+		if err := removeSegment(l.fs, s.path); err != nil {
+			l.poison(err)
+			return &PoisonedError{Dir: l.dir, Cause: err}
+		}
+	}
+	if len(dropped) == 0 {
+		return nil
+	}
+	if err := l.fs.SyncDir(l.dir); err != nil {
+		l.poison(err)
+		return &PoisonedError{Dir: l.dir, Cause: err}
+	}
+	return nil
+}
