@@ -10,7 +10,7 @@ export JUPYTER_RUNTIME_DIR := $(BUILD)/jupyter/runtime
 JUPYTER_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help notebook test lint tools weave unweave bench fuzz clean
+.PHONY: help notebook test lint tools weave unweave bench crash mutants fuzz clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -40,6 +40,12 @@ unweave: ## write the literate sources from edited notebooks
 
 bench: ## benchmarks, each beside a raw baseline
 	go test -run - -bench . -benchtime 2s ./engine/...
+
+crash: ## every crash state of the log's script, not only the part that make test runs
+	LOGBOOK_CRASH=all go test -count=1 -timeout 60m -run 'TestCrashEnumeration' -v ./engine/commitlog | grep -v '^=== '
+
+mutants: ## plant bugs in the log, one at a time, and show that the tests catch each
+	go run ./engine/commitlog/mutate
 
 fuzz: ## every fuzz target for 30 seconds
 	@for target in $$(grep -rho 'func Fuzz[A-Za-z0-9]*' --include='*_test.go' engine | awk '{print $$2}'); do \

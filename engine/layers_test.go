@@ -19,7 +19,7 @@ import (
 // layers lists the engine's packages from the bottom up: imports point downwards only.
 // doc.go shows the same order to readers.
 var layers = []string{
-	"record", "record/compression", "record/recordtest", "vfs", "commitlog", "commitlog/logtest",
+	"record", "record/compression", "record/recordtest", "vfs", "commitlog", "commitlog/logtest", "commitlog/mutate",
 	"broker", "lab", "cmd/logbook",
 }
 

@@ -82,7 +82,11 @@ func readMark(fsys vfs.FS, name string) (m mark, damage, err error) {
 		if len(b) < i*markSlotGap {
 			return mark{}, fmt.Errorf("slot %d: the file has only %d bytes", i, len(b))
 		}
-		m, err := decodeMark(b[i*markSlotGap:])
+		block := b[i*markSlotGap : min((i+1)*markSlotGap, len(b))]
+		m, err := decodeMark(block)
+		if err == nil && (len(block) < markSlotGap || trimZeros(block[markSlotSize:]) > 0) {
+			damage = fmt.Errorf("slot %d: the rest of its block is not %d zeros", i, markSlotGap-markSlotSize)
+		}
 		if err != nil {
 			err = fmt.Errorf("slot %d: %w", i, err)
 		}
@@ -98,9 +102,9 @@ func readMark(fsys vfs.FS, name string) (m mark, damage, err error) {
 	case err1 != nil:
 		return m0, err1, nil
 	case m1.seq > m0.seq:
-		return m1, nil, nil
+		return m1, damage, nil
 	}
-	return m0, nil, nil
+	return m0, damage, nil
 }
 
 // markFile writes marks.

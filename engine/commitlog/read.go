@@ -2,6 +2,7 @@ package commitlog
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"iter"
@@ -19,6 +20,7 @@ type Reader struct {
 	log     *Log
 	next    int64 // offset of the next record wanted
 	segment *segment
+	bound   int64 // the segment's offsets lie below
 	scan    scanner
 }
 
@@ -61,6 +63,9 @@ func (r *Reader) Next() (record.Frame, error) {
 		if err == nil && frame.BaseOffset > r.next && !r.log.compacted.Load() {
 			err = &sequenceError{"it begins behind the offset that is due"}
 		}
+		if err == nil && frame.NextOffset() > r.bound {
+			err = &sequenceError{fmt.Sprintf("it reaches to offset %d, its segment only to %d", frame.LastOffset, r.bound-1)}
+		}
 		if err != nil {
 			if r.replaced() {
 				r.segment = nil // truncation or compaction took the file away: find the place again
@@ -94,15 +99,15 @@ func (r *Reader) locate() error {
 	}
 	i := sort.Search(len(v.segments), func(i int) bool { return v.segments[i].base > r.next }) - 1
 	s := v.segments[i]
-	size := v.size
+	size, bound := v.size, v.end
 	if i < len(v.segments)-1 {
-		size = s.size
+		size, bound = s.size, v.segments[i+1].base
 	}
 	pos := int64(0)
 	if s == r.segment {
 		switch {
 		case r.scan.pos < size:
-			r.scan.limit = size // the segment grew: go on where we are
+			r.scan.limit, r.bound = size, bound // the segment grew: go on where we are
 			return nil
 		case r.log.compacted.Load() && i+1 < len(v.segments):
 			r.next, r.segment = v.segments[i+1].base, nil // compaction removed the last records of this one
@@ -116,7 +121,7 @@ func (r *Reader) locate() error {
 			return r.explain(0, err)
 		}
 	}
-	r.segment = s
+	r.segment, r.bound = s, bound
 	r.scan.reset(s.file, r.log.format, pos, size)
 	return nil
 }
@@ -302,7 +307,7 @@ func (l *Log) verify(segments []*segment, size int64) error {
 			expected = frame.NextOffset()
 		}
 		if end >= 0 && expected != end && !(l.compacted.Load() && expected < end) {
-			return l.damage(s.path, limit, expected, &sequenceError{"the segment ends before the next one begins"})
+			return l.damage(s.path, limit, expected, &sequenceError{fmt.Sprintf("the segment ends at offset %d, the next one begins at %d", expected, end)})
 		}
 	}
 	return nil

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"io"
 	"io/fs"
 	"slices"
 	"strconv"
@@ -224,6 +223,10 @@ type tail struct {
 	next    int64 // offset at that position
 	relist  bool  // closed segments are missing in the checkpoint
 	stale   bool  // the index file is not to be believed
+
+	unlisted int   // index of the first segment that the checkpoint does not list
+	marked   int64 // base offset of the segment that the mark is in, and
+	position int64 // its position there
 }
 
 // openSegments opens every log file and checks that they cover the offsets from the
@@ -268,7 +271,7 @@ func (l *Log) openSegments(c *checkpoint, m mark) (tail, error) {
 // openUnlisted opens the segments behind the ones that the checkpoint lists: the active
 // one, and before it those that were closed just before a crash.
 func (l *Log) openUnlisted(bases []int64, end int64, m mark) (tail, error) {
-	t := tail{next: bases[0], relist: len(bases) > 1}
+	t := tail{next: bases[0], relist: len(bases) > 1, unlisted: len(l.segments), marked: m.segment, position: m.position}
 	if bases[0] != end {
 		if bases[0] < end {
 			return t, &CorruptionError{File: segmentPath(l.dir, bases[0]), Position: -1, Offset: -1, Remedy: remedyReplica,
@@ -366,178 +369,4 @@ func removeSegment(fsys vfs.FS, path string) error {
 		return err
 	}
 	return fsys.Remove(path)
-}
-
-// openTail finds the log end in the active segment.
-func (l *Log) openTail(t tail, m mark) error {
-	s := l.active
-	x, err := l.loadIndex(s, s.allocated)
-	if err != nil || t.durable < x.covered {
-		x, t.stale = l.newIndex(s.base), true
-	}
-	if m.clean && m.segment == s.base && m.position == s.allocated && x.covered == m.position {
-		if x.next != m.next {
-			return l.damage(s.path, m.position, m.next, &sequenceError{fmt.Sprintf("the mark ends at offset %d, the index at %d", m.next, x.next)})
-		}
-		s.index, s.size, s.end = x, x.covered, x.next
-		l.recovery.Clean = true
-		if l.loose() && !m.loose {
-			return l.note(true, true) // from now on the tail is loose
-		}
-		return nil
-	}
-	from := x.covered
-	limit := s.allocated
-	if l.format != record.V2 && !m.loose {
-		limit = min(limit, t.durable) // what lies above was never acknowledged and cannot be checked
-	}
-	end, tornErr := l.extendIndex(s, x, limit)
-	l.recovery.ScannedBytes = end - from
-	if tornErr != nil && !isDamage(tornErr) {
-		return tornErr // the disk failed: nothing is known
-	}
-	if err := l.checkDurable(s, x, t, end, tornErr); err != nil {
-		return err
-	}
-	if tornErr == nil && end < s.allocated {
-		tornErr = &CorruptionError{File: s.path, Position: end, Offset: x.next, Remedy: remedyReplica,
-			Reason: "frames without a checksum above the mark"}
-	}
-	if tornErr != nil {
-		if err := l.cutTail(s, x, end, tornErr); err != nil {
-			return err
-		}
-	}
-	s.index, s.size, s.end = x, end, x.next
-	return l.settle(s, t)
-}
-
-// dropIndex removes a segment's index file, durably.
-func (l *Log) dropIndex(s *segment) error {
-	err := l.fs.Remove(s.indexPath())
-	if isNotExist(err) {
-		return nil
-	}
-	if err == nil {
-		err = l.fs.SyncDir(l.dir)
-	}
-	if err != nil {
-		return fmt.Errorf("commitlog: removing a stale index: %w", err)
-	}
-	return nil
-}
-
-func isDamage(err error) bool {
-	_, ok := errors.AsType[*CorruptionError](err)
-	return ok
-}
-
-// checkDurable makes sure that the scan reached the mark, and met it at a frame's edge.
-func (l *Log) checkDurable(s *segment, x *index, t tail, end int64, tornErr error) error {
-	if end < t.durable {
-		if tornErr != nil {
-			return tornErr
-		}
-		return &CorruptionError{File: s.path, Position: end, Offset: x.next, Remedy: remedyReplica,
-			Reason: fmt.Sprintf("the file ends at byte %d, %d bytes up to offset %d were synced", end, t.durable, t.next)}
-	}
-	var sc scanner
-	sc.reset(s.file, l.format, x.findPosition(t.durable), end)
-	offset := int64(-1)
-	for sc.pos < t.durable {
-		f, err := sc.next()
-		if err != nil {
-			return l.damage(s.path, sc.pos, t.next, err)
-		}
-		offset = f.NextOffset()
-	}
-	if sc.pos != t.durable || offset >= 0 && offset != t.next {
-		return &CorruptionError{File: s.path, Position: t.durable, Offset: t.next, Remedy: remedyReplica,
-			Reason: fmt.Sprintf("the mark (byte %d, offset %d) is not at the edge of a frame", t.durable, t.next)}
-	}
-	return nil
-}
-
-// cutTail handles bytes above the mark that are no frame. Zeros are space that was
-// preallocated; anything else is the rest of a write that never finished.
-func (l *Log) cutTail(s *segment, x *index, end int64, cause error) error {
-	last, err := lastNonZero(s.file, end, s.allocated)
-	if err != nil {
-		return l.damage(s.path, end, x.next, err)
-	}
-	if last == end {
-		return nil
-	}
-	if l.opt.Recovery == Strict {
-		ce, _ := errors.AsType[*CorruptionError](cause)
-		return &CorruptionError{File: s.path, Position: end, Offset: x.next, Remedy: remedyTail,
-			Reason: fmt.Sprintf("%d bytes behind the last whole frame are a torn tail: %s", last-end, ce.Reason), Err: ce.Err}
-	}
-	r := &l.recovery
-	r.CutFile, r.CutAt, r.CutBytes = s.path, end, last-end
-	if r.CutBatches, err = l.intactBatches(s, end, last, x.next); err != nil {
-		return err
-	}
-	if err := s.file.Truncate(end); err != nil {
-		return fmt.Errorf("commitlog: cutting a torn tail: %w", err)
-	}
-	s.allocated = end
-	l.opt.Logger.Warn("cut a torn tail: its bytes were never acknowledged",
-		"file", s.path, "at", end, "bytes", r.CutBytes, "intact batches in it", r.CutBatches, "next offset", x.next, "cause", cause)
-	return nil
-}
-
-// intactBatches counts the whole batches of format 2 in a torn tail, wherever they
-// start: the later blocks of a write may reach the disk before the first.
-func (l *Log) intactBatches(s *segment, from, to, expected int64) (int, error) {
-	const most = 8 << 20 // a longer tail is searched only so far: the count is for a person
-	if l.format != record.V2 {
-		return 0, nil
-	}
-	buf := make([]byte, min(to-from, most))
-	if n, err := s.file.ReadAt(buf, from); err != nil && err != io.EOF {
-		return 0, fmt.Errorf("commitlog: reading a torn tail: %w", err)
-	} else {
-		buf = buf[:n]
-	}
-	count, budget := 0, 4*len(buf)
-	for at := 0; at < len(buf) && budget > 0; {
-		size, err := l.format.FrameSize(buf[at:])
-		if err != nil || size > len(buf)-at {
-			at++
-			continue
-		}
-		budget -= size // each candidate costs a checksum: bounded in all
-		if f, err := l.format.Parse(buf[at:]); err == nil && f.BaseOffset >= expected {
-			count++
-			at += size
-			continue
-		}
-		at++
-	}
-	return count, nil
-}
-
-// settle makes what recovery found durable: a process that was killed leaves frames in
-// the page cache, which readers are about to be shown as acknowledged.
-func (l *Log) settle(s *segment, t tail) error {
-	if t.stale {
-		// An index that describes bytes which were cut would be believed again once others
-		// have taken their place: it must be gone for good before they do.
-		if err := l.dropIndex(s); err != nil {
-			return err
-		}
-	}
-	if err := s.file.Sync(); err != nil {
-		return fmt.Errorf("commitlog: syncing the recovered log: %w", err)
-	}
-	if t.relist {
-		if err := l.writeCheckpoint(nil); err != nil {
-			return fmt.Errorf("commitlog: saving the checkpoint: %w", err)
-		}
-	}
-	if err := l.note(false, true); err != nil {
-		return fmt.Errorf("commitlog: saving the mark: %w", err)
-	}
-	return nil
 }

@@ -7,9 +7,9 @@ import (
 
 // Retention says what may be deleted from the front of a log. A zero limit is none.
 type Retention struct {
-	// Age lets a segment go when its newest record is older. A record counts as no older
-	// than the ones before it: a clock that was wrong for a while, and stamped records
-	// too early, deletes nothing early.
+	// Age lets a segment go when its newest record is older. Segments go from the front,
+	// and the first that is too young stops it: a record that a clock which was behind
+	// stamped too early goes no earlier than the ones before it.
 	Age time.Duration
 	// Bytes lets the oldest segments go as long as at least this much stays.
 	Bytes int64
@@ -63,16 +63,11 @@ func (l *Log) expired(r Retention) (int, error) {
 		total += s.size
 	}
 	deadline := l.opt.Now().Add(-r.Age).UnixNano()
-	newest := int64(0)
 	n := 0
 	for ; n < len(l.segments)-1; n++ {
 		s := l.segments[n]
-		err := s.withIndex(l, s.size, func(x *index) {
-			if n == 0 || x.newest > newest {
-				newest = x.newest
-			}
-		})
-		if err != nil {
+		newest := int64(0)
+		if err := s.withIndex(l, s.size, func(x *index) { newest = x.newest }); err != nil {
 			return 0, err
 		}
 		old := r.Age > 0 && newest < deadline

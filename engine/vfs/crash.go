@@ -26,79 +26,92 @@ const maxLooseBlocks = 8
 //     file has grown;
 //   - of each directory's unsynced creations, renames and removals: any subset.
 //
-// The states are the product of these choices. Up to limit of them are made: all if they
-// are fewer; otherwise those in which at most one file differs from "nothing reached the
-// disk" or from "everything did" come first, as far as they go, and the rest is drawn by
-// rng. A limit of 0 means all.
+// The states are the product of these choices. With a limit of 0, all of those are made
+// in which at most one file or directory strays from "nothing reached the disk" or from
+// "everything did", and the whole product where it is small. Otherwise up to limit
+// states are drawn by rng: the two corners, then strays, then any.
 func (m *Mem) Crashes(limit int, rng *rand.Rand) iter.Seq[Crash] {
 	dims := m.choices()
+	corners := [2][]int{make([]int, len(dims)), make([]int, len(dims))}
+	total := 1
+	for i, d := range dims {
+		corners[1][i] = 1 // option 0 is "none", option 1 is "all"
+		total = min(total*len(d.options), 1<<40)
+	}
 	return func(yield func(Crash) bool) {
-		total := 1
-		for _, d := range dims {
-			if total *= len(d.options); total > 1<<40 {
-				total = 1 << 40
-			}
+		emit := func(pick []int) bool { return yield(m.state(dims, pick)) }
+		switch {
+		case total <= max(limit, smallProduct) && (limit == 0 || total <= limit):
+			product(dims, emit)
+		case limit == 0:
+			strays(dims, corners, emit)
+		default:
+			sample(dims, corners, limit, rng, emit)
 		}
-		if limit == 0 || total <= limit {
-			pick := make([]int, len(dims))
-			for {
-				if !yield(m.state(dims, pick)) {
+	}
+}
+
+// smallProduct is how many states are few enough to make all of.
+const smallProduct = 4096
+
+func product(dims []choice, emit func([]int) bool) {
+	pick := make([]int, len(dims))
+	for emit(pick) {
+		i := 0
+		for ; i < len(dims); i++ {
+			if pick[i]++; pick[i] < len(dims[i].options) {
+				break
+			}
+			pick[i] = 0
+		}
+		if i == len(dims) {
+			return
+		}
+	}
+}
+
+func strays(dims []choice, corners [2][]int, emit func([]int) bool) {
+	for c, corner := range corners {
+		if !emit(corner) {
+			return
+		}
+		for i, d := range dims {
+			for o := range d.options {
+				if o == c {
+					continue // the corner itself
+				}
+				pick := slices.Clone(corner)
+				pick[i] = o
+				if !emit(pick) {
 					return
 				}
-				i := 0
-				for ; i < len(dims); i++ {
-					if pick[i]++; pick[i] < len(dims[i].options) {
-						break
-					}
-					pick[i] = 0
-				}
-				if i == len(dims) {
-					return
-				}
-			}
-		}
-		made := map[string]bool{}
-		emit := func(pick []int) bool {
-			key := fmt.Sprint(pick)
-			if made[key] {
-				return true
-			}
-			made[key] = true
-			return yield(m.state(dims, pick))
-		}
-		corners := [][]int{make([]int, len(dims)), make([]int, len(dims))}
-		for i := range dims {
-			corners[1][i] = 1 // option 0 is "none", option 1 is "all"
-		}
-		for _, corner := range corners {
-			if !emit(corner) {
-				return
-			}
-		}
-		for tries := 0; len(made) < limit && tries < 4*limit; tries++ {
-			pick := slices.Clone(corners[tries%2])
-			if tries%4 < 2 && len(dims) > 0 { // one file strays
-				i := rng.IntN(len(dims))
-				pick[i] = rng.IntN(len(dims[i].options))
-			} else {
-				for i := range pick {
-					pick[i] = rng.IntN(len(dims[i].options))
-				}
-			}
-			if !emit(pick) {
-				return
 			}
 		}
 	}
 }
 
-// CrashCount returns how many states there are.
-func (m *Mem) CrashCount() int {
-	total := 1
-	for _, d := range m.choices() {
-		total *= len(d.options)
+func sample(dims []choice, corners [2][]int, limit int, rng *rand.Rand, emit func([]int) bool) {
+	made := map[string]bool{}
+	for try := 0; len(made) < limit && try < 4*limit; try++ {
+		pick := slices.Clone(corners[try%2])
+		switch {
+		case try < 2:
+		case try%4 < 2: // one file strays
+			i := rng.IntN(len(dims))
+			pick[i] = rng.IntN(len(dims[i].options))
+		default:
+			for i := range pick {
+				pick[i] = rng.IntN(len(dims[i].options))
+			}
+		}
+		key := fmt.Sprint(pick)
+		if made[key] {
+			continue
+		}
+		if made[key] = true; !emit(pick) {
+			return
+		}
 	}
-	return total
 }
 
 // choice is one independent part of the disk and what may become of it: options[0] is

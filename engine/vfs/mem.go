@@ -314,25 +314,30 @@ func (l *memLock) Close() error {
 }
 
 // Kill returns the file system as the next process finds it after this one was killed:
-// everything written is there, synced or not, and nobody holds a lock.
-func (m *Mem) Kill() *Mem { return m.clone(func(n *inode) []byte { return n.now }, true) }
-
-// clone copies the file system, with contents as pick says, everything durable.
-func (m *Mem) clone(pick func(*inode) []byte, now bool) *Mem {
+// everything written is there, what was not synced still is not, and nobody holds a lock.
+func (m *Mem) Kill() *Mem {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c := NewMem()
 	c.BlockSize = m.BlockSize
-	for path, d := range m.dirs {
-		names := d.durable
-		if now {
-			names = d.now
+	copies := map[*inode]*inode{nil: nil}
+	copyOf := func(n *inode) *inode {
+		if _, ok := copies[n]; !ok {
+			copies[n] = &inode{now: slices.Clone(n.now), durable: slices.Clone(n.durable), pending: slices.Clone(n.pending)}
 		}
-		nd := &memDir{now: make(map[string]*inode, len(names)), durable: make(map[string]*inode, len(names))}
-		for name, node := range names {
-			data := pick(node)
-			n := &inode{now: slices.Clone(data), durable: slices.Clone(data)}
-			nd.now[name], nd.durable[name] = n, n
+		return copies[n]
+	}
+	for path, d := range m.dirs {
+		nd := &memDir{now: make(map[string]*inode, len(d.now)), durable: make(map[string]*inode, len(d.durable))}
+		for name, node := range d.now {
+			nd.now[name] = copyOf(node)
+		}
+		for name, node := range d.durable {
+			nd.durable[name] = copyOf(node)
+		}
+		for _, op := range d.pending {
+			op.node = copyOf(op.node)
+			nd.pending = append(nd.pending, op)
 		}
 		c.dirs[path] = nd
 	}

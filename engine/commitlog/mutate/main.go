@@ -1,0 +1,103 @@
+// Mutate plants bugs in the log, one at a time, and shows that the test suite catches
+// each of them:
+//
+//	go run ./engine/commitlog/mutate            all
+//	go run ./engine/commitlog/mutate no-poison  some
+//
+// It changes no file: the go tool compiles the mutant from an overlay.
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+func main() {
+	survived := 0
+	tried := 0
+	for _, m := range mutants {
+		if len(os.Args) > 1 && !slices.Contains(os.Args[1:], m.name) {
+			continue
+		}
+		tried++
+		start := time.Now()
+		by, err := m.run()
+		switch {
+		case err != nil:
+			fmt.Fprintln(os.Stderr, "mutate:", m.name+":", err)
+			os.Exit(2)
+		case by == "":
+			survived++
+			fmt.Printf("SURVIVED  %-28s %s\n", m.name, m.bug)
+		default:
+			fmt.Printf("caught    %-28s %s\n          by %s, in %.1fs\n", m.name, m.bug, by, time.Since(start).Seconds())
+		}
+	}
+	fmt.Printf("%d mutants, %d caught, %d survived\n", tried, tried-survived, survived)
+	if survived > 0 || tried == 0 {
+		os.Exit(1)
+	}
+}
+
+// source returns the mutated file: its path and its content.
+func (m mutant) source() (string, []byte, error) {
+	path, err := filepath.Abs(filepath.Join("engine", filepath.FromSlash(m.file)))
+	if err != nil {
+		return "", nil, err
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return "", nil, err
+	}
+	if n := bytes.Count(data, []byte(m.old)); n != 1 {
+		return "", nil, fmt.Errorf("%q stands %d times in engine/%s, it must once: adapt the mutant to the code", m.old, n, m.file)
+	}
+	return path, bytes.Replace(data, []byte(m.old), []byte(m.new), 1), nil
+}
+
+var failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)|^panic: (.*)`)
+
+// run tests the mutant and returns the first test that fails, or "".
+func (m mutant) run() (string, error) {
+	path, mutated, err := m.source()
+	if err != nil {
+		return "", err
+	}
+	dir, err := os.MkdirTemp("", "mutant-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "mutant.go")
+	if err := os.WriteFile(file, mutated, 0o644); err != nil {
+		return "", err
+	}
+	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {path: file}})
+	if err != nil {
+		return "", err
+	}
+	overlayFile := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(overlayFile, overlay, 0o644); err != nil {
+		return "", err
+	}
+	out, err := exec.Command("go", "test", "-count=1", "-vet=off", "-failfast", "-timeout", "5m", "-overlay", overlayFile,
+		"./engine/vfs", "./engine/commitlog", "./engine/commitlog/logtest").CombinedOutput()
+	if err == nil {
+		return "", nil
+	}
+	if strings.Contains(string(out), "[build failed]") {
+		return "", fmt.Errorf("the mutant does not compile:\n%s", out)
+	}
+	if found := failure.FindSubmatch(out); found != nil {
+		return string(found[1]) + string(found[2]), nil
+	}
+	return "", fmt.Errorf("the tests fail without naming a test:\n%s", out)
+}
