@@ -50,7 +50,7 @@ mutants: ## plant bugs in the log, one at a time, and show that the tests catch 
 fuzz: ## every fuzz target for 30 seconds
 	@for target in $$(grep -rho 'func Fuzz[A-Za-z0-9]*' --include='*_test.go' engine | awk '{print $$2}'); do \
 		pkg=$$(grep -rl "func $$target(" --include='*_test.go' engine | head -1 | xargs dirname); \
-		echo "$$target"; go test -run - -fuzz "^$$target\$$" -fuzztime 30s ./$$pkg || exit 1; \
+		echo "$$target"; go test -run - -fuzz "^$$target\$$" -fuzztime 30s -fuzzminimizetime 10x ./$$pkg || exit 1; \
 	done
 
 clean: ## remove everything that was built or installed

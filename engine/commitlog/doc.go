@@ -34,6 +34,14 @@
 // flipped bit or a missing byte there is a CorruptionError under either policy. What
 // lies above it is a tail that nobody may have been promised; see RecoveryPolicy.
 //
+// # What crashes leave
+//
+// Open finishes or undoes what a crash interrupted, because each change is written down
+// in the checkpoint before the first file changes (truncation, compaction) or before the
+// first is removed (retention), and new files are durable, names and all, before anything
+// refers to them. Bytes that Open found in the page cache it writes once more and syncs
+// before a reader sees them: after a sync that failed, a sync that succeeds proves nothing.
+//
 // # Reads
 //
 // Readers work on an immutable view of the acknowledged log, which each commit replaces

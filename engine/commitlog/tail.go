@@ -83,7 +83,7 @@ func touch(s *segment, from int64) error {
 		at += int64(n)
 	}
 	if s.allocated == s.size {
-		if err := s.file.Truncate(s.size); err != nil { // so is its size
+		if err := s.file.Truncate(s.size); err != nil { // its size likewise; and this cuts a torn tail
 			return err
 		}
 	}
@@ -156,10 +156,7 @@ func (l *Log) cutTail(s *segment, x *index, end int64, cause error) error {
 	if r.CutBatches, err = l.intactBatches(s, end, last, x.next); err != nil {
 		return err
 	}
-	if err := s.file.Truncate(end); err != nil {
-		return fmt.Errorf("commitlog: cutting a torn tail: %w", err)
-	}
-	s.allocated = end
+	s.allocated = end // settle cuts the file to that
 	l.opt.Logger.Warn("cut a torn tail: its bytes were never acknowledged",
 		"file", s.path, "at", end, "bytes", r.CutBytes, "intact batches in it", r.CutBatches, "next offset", x.next, "cause", cause)
 	return nil

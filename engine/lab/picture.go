@@ -33,8 +33,12 @@ func LogSVG(dir string) string {
 func logText(in *commitlog.Inspection) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "format %d, log start offset %d, log end offset %d\n", in.Format.Version(), in.Start, in.End)
+	width := 0
 	for _, s := range in.Segments {
-		fmt.Fprintf(&b, "%s  %s  %7d bytes  %s\n", filepath.Base(s.File), offsets(s), s.Used, strings.Join(remarks(in, s), ", "))
+		width = max(width, len(offsets(s)))
+	}
+	for _, s := range in.Segments {
+		fmt.Fprintf(&b, "%s  %-*s  %7d bytes  %s\n", filepath.Base(s.File), width, offsets(s), s.Used, strings.Join(remarks(in, s), ", "))
 	}
 	return strings.TrimRight(b.String(), "\n")
 }

@@ -31,16 +31,16 @@ offset 4 at 2001-01-01 06:02 <nil>`},
 4 MHT {"date":"2001/01/01 06:02","delay":-6,"distance":377,"origin":"MHT","destination":"BWI"} <nil>
 the next record gets offset 5`},
 		{Number: 5, Body: cell05, Source: "README.md:100", Want: `  67108864  00000000000000000000.log
-        93  checkpoint
+       115  checkpoint
          0  lock
-        41  log.meta
+        65  log.meta
       8192  mark`},
 		{Number: 6, Body: cell06, Source: "README.md:115", Want: `close: <nil>
-        64  00000000000000000000.index
+        72  00000000000000000000.index
        968  00000000000000000000.log
-        93  checkpoint
+       115  checkpoint
          0  lock
-        41  log.meta
+        65  log.meta
       8192  mark
 format 2, log start offset 0, log end offset 6
 00000000000000000000.log  offsets 0 to 5      968 bytes  active, durable to byte 968`},

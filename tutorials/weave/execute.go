@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -153,6 +154,8 @@ func (o *options) nbclient(name string) (*notebook, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Where the scratch directory was this time is nobody's business.
+	data = bytes.ReplaceAll(data, []byte(scratch), []byte("…"))
 	n := &notebook{}
 	return n, json.Unmarshal(data, n)
 }

@@ -96,17 +96,19 @@ func (s *suite) tornTail() error {
 	data, _ := vfs.ReadFile(whole, file, 1<<30)
 	from, to := difference(old, data)
 	for cut := from; cut < to; cut++ {
-		torn := before.Kill()
-		torn.Edit(file, func([]byte) []byte {
-			b := append([]byte(nil), data...)
-			if len(b) > len(old) {
-				return b[:cut]
+		for _, zeros := range []bool{true, false} {
+			torn := before.Kill()
+			torn.Edit(file, func([]byte) []byte {
+				b := append([]byte(nil), data...)
+				if !zeros && len(b) > len(old) {
+					return b[:cut]
+				}
+				clear(b[cut:]) // the file has its size already: the rest is zeros
+				return b
+			})
+			if err := s.survives(torn, 5, 5); err != nil {
+				return fmt.Errorf("with %d of %d bytes of the sixth record: %w", cut-from, to-from, err)
 			}
-			clear(b[cut:]) // the file was preallocated: the rest is zeros
-			return b
-		})
-		if err := s.survives(torn, 5, 5); err != nil {
-			return fmt.Errorf("with %d of %d bytes of the sixth record: %w", cut-from, to-from, err)
 		}
 	}
 	return nil

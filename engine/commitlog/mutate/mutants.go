@@ -39,7 +39,7 @@ var mutants = []mutant{
 	{"checksumless-tail-believed", "takes zeros behind a torn frame for its payload", "commitlog/tail.go",
 		"limit = min(limit, t.durable)", "_ = t"},
 	{"tail-not-cut", "skips a torn tail and leaves it behind the next append", "commitlog/tail.go",
-		"if err := s.file.Truncate(end); err != nil {", "if err := error(nil); err != nil {"},
+		"if s.allocated == s.size {", "if false {"},
 	{"recovered-unsynced", "serves what recovery found in the page cache without syncing it", "commitlog/tail.go",
 		"	return s.file.Sync()\n", "	return nil\n"},
 	{"recovered-not-rewritten", "trusts a sync after one that failed", "commitlog/tail.go",
