@@ -8,14 +8,17 @@
 //	record/compression  the codecs that are not in the standard library
 //	vfs          the file system a log writes through: the OS's, and one in memory that crashes and fails
 //	commitlog    one partition's segmented log: append, read, recover, retain, compact, truncate
+//	topic        topics, partitions, routing, topic metadata
+//	consumer     committed offsets, and the cycle of fetch, process, commit
+//	producer     batches, linger and a bounded buffer
 //	broker       the process: settings, logging, HTTP
 //	lab          what notebooks show and where they work; only lessons import it
 //	cmd/logbook  the command
 //
-// record/recordtest and commitlog/logtest are exported test suites for implementations
+// record/recordtest, commitlog/logtest and consumer/offsettest are exported test suites for implementations
 // of your own, in the style of testing/fstest. commitlog/mutate plants bugs in the log and
 // shows that its tests catch them.
 //
-// record, vfs and commitlog use the standard library alone: a notebook cell that imports
+// All but record/compression and what stands below producer use the standard library alone: a notebook cell that imports
 // them compiles in a fraction of a second, and the core stays easy to read.
 package engine

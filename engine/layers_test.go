@@ -20,11 +20,12 @@ import (
 // doc.go shows the same order to readers.
 var layers = []string{
 	"record", "record/compression", "record/recordtest", "vfs", "commitlog", "commitlog/logtest", "commitlog/mutate",
+	"topic", "consumer", "consumer/offsettest", "producer",
 	"broker", "lab", "cmd/logbook",
 }
 
 // standardOnly are the packages that depend on nothing but the standard library.
-var standardOnly = []string{"record", "record/recordtest", "vfs", "commitlog", "commitlog/logtest"}
+var standardOnly = []string{"record", "record/recordtest", "vfs", "commitlog", "commitlog/logtest", "topic", "consumer", "consumer/offsettest", "producer"}
 
 const root = "logbook/engine/"
 
