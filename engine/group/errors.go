@@ -1,0 +1,42 @@
+package group
+
+import (
+	"errors"
+	"fmt"
+)
+
+var (
+	// ErrUnknownMember: the group has no such member; it left, or its session expired. Join anew.
+	ErrUnknownMember = errors.New("group: unknown member; join again as a new one")
+	// ErrRebalanceInProgress: join again to be part of the next generation.
+	ErrRebalanceInProgress = errors.New("group: a rebalance is in progress; join again")
+	// ErrFencedInstance: another member has joined with the same instance id since.
+	ErrFencedInstance = errors.New("group: another member has taken this instance id over; stop")
+)
+
+// StaleGenerationError: a request of a generation that is over.
+type StaleGenerationError struct {
+	Member       string
+	Got, Current int32
+}
+
+func (e *StaleGenerationError) Error() string {
+	return fmt.Sprintf("group: member %s is in generation %d, the group in %d; join again", e.Member, e.Got, e.Current)
+}
+
+// NotOwnerError: a commit for a partition that is not the member's.
+type NotOwnerError struct {
+	Member    string
+	Partition Partition
+}
+
+func (e *NotOwnerError) Error() string {
+	return fmt.Sprintf("group: %s is not assigned to member %s in this generation", e.Partition, e.Member)
+}
+
+// AssignorMismatchError: a member asks for another assignor than the others use.
+type AssignorMismatchError struct{ Wanted, Used string }
+
+func (e *AssignorMismatchError) Error() string {
+	return fmt.Sprintf("group: the members use assignor %q, not %q; all must use one", e.Used, e.Wanted)
+}
