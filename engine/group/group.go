@@ -106,6 +106,14 @@ func (g *Group) Name() string      { return g.name }
 func (g *Group) State() State      { return g.state }
 func (g *Group) Generation() int32 { return g.generation }
 
+// Counts returns the partition counts that the group knows of.
+func (g *Group) Counts() map[string]int {
+	if g.counts == nil {
+		return map[string]int{}
+	}
+	return maps.Clone(g.counts)
+}
+
 // Assignment returns each member's partitions in this generation.
 func (g *Group) Assignment() map[string][]Partition {
 	out := map[string][]Partition{}

@@ -13,6 +13,7 @@ type snapshot struct {
 	Name       string           `json:"name"`
 	Generation int32            `json:"generation"`
 	Assignor   string           `json:"assignor,omitempty"`
+	Partitions map[string]int   `json:"partition_counts,omitempty"` // of the subscribed topics
 	Members    []memberSnapshot `json:"members"`
 }
 
@@ -27,7 +28,7 @@ type memberSnapshot struct {
 
 // Snapshot returns the state to store when Output.Save is set.
 func (g *Group) Snapshot() []byte {
-	s := snapshot{Version: 1, Name: g.name, Generation: g.generation, Members: []memberSnapshot{}}
+	s := snapshot{Version: 1, Name: g.name, Generation: g.generation, Partitions: g.counts, Members: []memberSnapshot{}}
 	if g.assignor != nil {
 		s.Assignor = g.assignor.Name()
 	}
@@ -42,7 +43,8 @@ func (g *Group) Snapshot() []byte {
 }
 
 // Restore returns the group of a snapshot, as after a restart of its coordinator: the
-// same generation, members and partitions. Each member's session begins anew.
+// same generation, members and partitions. Each member's session begins anew. Nil counts
+// are those of the snapshot.
 func Restore(data []byte, counts map[string]int, now time.Time) (*Group, error) {
 	var s snapshot
 	if err := json.Unmarshal(data, &s); err != nil {
@@ -50,6 +52,9 @@ func Restore(data []byte, counts map[string]int, now time.Time) (*Group, error) 
 	}
 	if s.Version != 1 || s.Name == "" || s.Generation < 0 {
 		return nil, fmt.Errorf("group: snapshot of version %d, name %q, generation %d is not what was stored", s.Version, s.Name, s.Generation)
+	}
+	if counts == nil {
+		counts = s.Partitions
 	}
 	g := New(s.Name, counts)
 	g.generation = s.Generation
