@@ -94,6 +94,9 @@ func (c *coordinator) call(ctx context.Context, name string, r group.Request) (g
 		return group.Reply{}, err
 	}
 	counts, err := c.counts(r.Topics)
+	if err == nil {
+		err = c.checkOffsets(name, r.Offsets)
+	}
 	if err != nil {
 		return group.Reply{}, err
 	}
@@ -118,6 +121,28 @@ func (c *coordinator) call(ctx context.Context, name string, r group.Request) (g
 	case <-ctx.Done():
 		return group.Reply{}, ctx.Err()
 	}
+}
+
+// checkOffsets holds a commit to what its partitions hold.
+func (c *coordinator) checkOffsets(name string, offsets map[group.Partition]int64) error {
+	for p, offset := range offsets {
+		t, err := c.engine.Topic(p.Topic)
+		if err != nil {
+			return err
+		}
+		l, err := t.Partition(p.ID)
+		if err != nil {
+			return err
+		}
+		progress := consumer.Progress{Consumer: name, Topic: p.Topic, Partition: p.ID}
+		if offset < 0 {
+			return &consumer.NegativeOffsetError{Progress: progress, Offset: offset}
+		}
+		if end := l.EndOffset(); offset > end {
+			return &consumer.CommitBeyondEndError{Progress: progress, Wanted: offset, End: end}
+		}
+	}
+	return nil
 }
 
 // counts looks up the partition counts of topics; nil for none.

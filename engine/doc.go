@@ -11,14 +11,17 @@
 //	topic        topics, partitions, routing, topic metadata
 //	consumer     committed offsets, and the cycle of fetch, process, commit
 //	producer     batches, linger and a bounded buffer
+//	group        the coordinator of a consumer group, as a state machine
+//	(this one)   the embedded front door: Open, and from there everything above
 //	broker       the process: settings, logging, HTTP
 //	lab          what notebooks show and where they work; only lessons import it
 //	cmd/logbook  the command
 //
-// record/recordtest, commitlog/logtest and consumer/offsettest are exported test suites for implementations
+// record/recordtest, commitlog/logtest, topic/topictest, consumer/offsettest and
+// group/grouptest are exported test suites for implementations
 // of your own, in the style of testing/fstest. commitlog/mutate plants bugs in the log and
 // shows that its tests catch them.
 //
-// All but record/compression and what stands below producer use the standard library alone: a notebook cell that imports
+// All of it but record/compression, broker, lab and the command uses the standard library alone: a notebook cell that imports
 // them compiles in a fraction of a second, and the core stays easy to read.
 package engine

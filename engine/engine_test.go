@@ -260,6 +260,35 @@ func TestCloseLeavesNoGoroutine(t *testing.T) {
 	assert.LessOrEqual(t, runtime.NumGoroutine(), before+1)
 }
 
+// A group's commits are held to the log like any others.
+func TestGroupOffsetsNeverGoBackOrAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := openMem(t, vfs.NewMem())
+		_, err := e.CreateTopic("flights", 1, nil)
+		require.NoError(t, err)
+		fill(t, e, "flights", 5)
+		m, err := e.JoinGroup(t.Context(), "workers", engine.MemberOptions{Topics: []string{"flights"}})
+		require.NoError(t, err)
+		for _, want := range []int64{2, 5} {
+			sorted(t, m, int(want)-int(max(0, committed(t, e))))
+			require.NoError(t, m.Commit(t.Context()))
+			assert.Equal(t, want, committed(t, e))
+		}
+		require.NoError(t, m.Commit(t.Context()), "again is fine")
+		require.NoError(t, e.Close())
+	})
+}
+
+func committed(t testing.TB, e *engine.Engine) int64 {
+	t.Helper()
+	offset, ok, err := e.Committed("workers", "flights", 0)
+	require.NoError(t, err)
+	if !ok {
+		return -1
+	}
+	return offset
+}
+
 func TestLayoutOnDisk(t *testing.T) {
 	disk := vfs.NewMem()
 	e := openMem(t, disk)

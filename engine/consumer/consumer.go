@@ -254,7 +254,7 @@ func (c *Consumer) SeekTo(offset int64) error {
 		return ErrClosed
 	}
 	if offset < 0 {
-		return fmt.Errorf("consumer: cannot seek %s to offset %d: it is negative", c.progress, offset)
+		return &NegativeOffsetError{Progress: c.progress, Offset: offset}
 	}
 	c.moveTo(offset)
 	return nil

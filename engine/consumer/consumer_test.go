@@ -103,7 +103,8 @@ func TestSeekMovesThePositionOnly(t *testing.T) {
 	var beyond *consumer.CommitBeyondEndError
 	require.ErrorAs(t, c.Commit(), &beyond)
 	assert.Equal(t, int64(8), beyond.End)
-	require.Error(t, c.SeekTo(-1))
+	var negative *consumer.NegativeOffsetError
+	require.ErrorAs(t, c.SeekTo(-1), &negative)
 	require.NoError(t, c.SeekTo(9))
 	add(t, tp, 8, 11)
 	assert.Equal(t, "9 10 ", fetch(t, c, 10), "until the log gets there")

@@ -60,6 +60,16 @@ func (e *OffsetRegressionError) Error() string {
 	return fmt.Sprintf("consumer: cannot commit offset %d for %s: %d is committed and progress never goes back; seek to replay without committing", e.Wanted, e.Progress, e.Committed)
 }
 
+// NegativeOffsetError: a commit of, or a seek to, an offset below 0.
+type NegativeOffsetError struct {
+	Progress Progress
+	Offset   int64
+}
+
+func (e *NegativeOffsetError) Error() string {
+	return fmt.Sprintf("consumer: offset %d for %s is negative; offsets count from 0", e.Offset, e.Progress)
+}
+
 // OffsetCorruptionError: a stored offset is not what was written.
 type OffsetCorruptionError struct {
 	File   string
@@ -147,7 +157,7 @@ func (s *FileStore) Close() error { return nil }
 
 func checkCommit(p Progress, old int64, ok bool, offset int64) error {
 	if offset < 0 {
-		return fmt.Errorf("consumer: cannot commit offset %d for %s: it is negative", offset, p)
+		return &NegativeOffsetError{Progress: p, Offset: offset}
 	}
 	if ok && offset < old {
 		return &OffsetRegressionError{Progress: p, Committed: old, Wanted: offset}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"logbook/engine/commitlog"
+	"logbook/engine/group"
 	"logbook/engine/lab"
 	"logbook/engine/record"
 )
@@ -114,4 +115,15 @@ func TestShowLog(t *testing.T) {
 	svg := lab.LogSVG(dir)
 	requireXML(t, svg)
 	assert.Contains(t, svg, "00000000000000000002.log")
+}
+
+func TestShowGenerations(t *testing.T) {
+	p := func(id int) group.Partition { return group.Partition{Topic: "t", ID: id} }
+	history := []lab.Generation{
+		{Number: 1, What: "a joins", Owners: map[string][]group.Partition{"a": {p(0), p(1)}}},
+		{Number: 2, What: "b <joins>", Owners: map[string][]group.Partition{"b": {p(1)}, "a": {p(0)}}},
+	}
+	want := "generation 1: a joins\n  a        t/0 t/1\ngeneration 2: b <joins>\n  a        t/0\n  b        t/1\n"
+	assert.Equal(t, want, printed(t, func() { lab.ShowGenerations(history) }))
+	requireXML(t, lab.GenerationsSVG(history))
 }

@@ -63,7 +63,7 @@ type MetadataError struct {
 }
 
 func (e *MetadataError) Error() string {
-	s := "topic metadata " + e.File + ": " + e.Reason
+	s := "topic metadata " + e.File + " " + e.Reason
 	if e.Err != nil {
 		s += ": " + e.Err.Error()
 	}

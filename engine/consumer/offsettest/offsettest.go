@@ -113,7 +113,7 @@ func misuse(open Opener) error {
 	}
 	defer s.Close()
 	if s.Commit(worker, -1) == nil {
-		return errors.New("a negative offset is committed")
+		return errors.New("a negative offset is accepted")
 	}
 	for _, bad := range []consumer.Progress{
 		{Consumer: "../escape", Topic: "events"}, {Consumer: "", Topic: "events"}, {Consumer: "worker", Topic: "a/b"},
