@@ -16,6 +16,8 @@ help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
 
 notebook: tools ## install what is missing and open the lessons in Jupyter
+	@# Trusting our own notebooks lets Jupyter show their pictures before they are run.
+	@$(BUILD)/venv/bin/python -m nbformat.sign "$(CURDIR)"/notebooks/*.ipynb > /dev/null
 	$(BUILD)/venv/bin/python -m jupyterlab --notebook-dir="$(CURDIR)/notebooks" $(JUPYTER_FLAGS)
 
 test: tools lint ## everything CI runs: lint, all tests under the race detector, all notebooks in the kernel
