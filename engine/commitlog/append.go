@@ -204,12 +204,15 @@ func (l *Log) refusal() error {
 	return nil
 }
 
-// commitQueued is a whole round for one log.
-func (l *Log) commitQueued() { l.endRound(l.beginRound()) }
-
-// beginRound takes what is queued and writes it. It leaves the round lock held for endRound.
-func (l *Log) beginRound() *cohort {
+// commitQueued is a whole round for one log, when its round lock is free.
+func (l *Log) commitQueued() {
 	l.round.Lock()
+	l.endRound(l.beginRound())
+}
+
+// beginRound takes what is queued and writes it. The round lock is held, and stays so
+// for endRound to release.
+func (l *Log) beginRound() *cohort {
 	l.mu.Lock()
 	co := l.queue
 	l.queue = l.newCohort()

@@ -99,16 +99,30 @@ func (c *Committer) round() {
 		l.enlisted = false
 	}
 	c.mu.Unlock()
+	// One after another the files are written, then synced at the same time: the file
+	// system joins syncs that wait for the same journal commit. A log that is busy, being
+	// compacted, say, is served when it is free; the others do not wait for it.
 	if len(logs) == 1 {
-		logs[0].commitQueued()
+		l := logs[0]
+		if l.round.TryLock() {
+			l.endRound(l.beginRound())
+		} else {
+			go l.commitQueued()
+		}
 		return
 	}
-	// One after another the files are written, then synced at the same time: the file
-	// system joins syncs that wait for the same journal commit.
-	var wg sync.WaitGroup
+	var begun []*Log
+	var cohorts []*cohort
 	for _, l := range logs {
-		r := l.beginRound()
-		wg.Go(func() { l.endRound(r) })
+		if !l.round.TryLock() {
+			go l.commitQueued()
+			continue
+		}
+		begun, cohorts = append(begun, l), append(cohorts, l.beginRound())
+	}
+	var wg sync.WaitGroup
+	for i, l := range begun {
+		wg.Go(func() { l.endRound(cohorts[i]) })
 	}
 	wg.Wait()
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -231,71 +230,6 @@ func TestReadsOutOfRangeNameTheBounds(t *testing.T) {
 	f, err := r.Next()
 	require.NoError(t, err, "and goes on when more is appended")
 	require.Equal(t, int64(3), f.BaseOffset)
-}
-
-func TestConcurrentWritersShareSyncsAndGetDistinctOffsets(t *testing.T) {
-	dir := t.TempDir()
-	l := open(t, dir, commitlog.Options{SegmentBytes: 8 << 10})
-	const writers, each = 64, 20
-	seen := make([]atomic.Bool, writers*each)
-	stop := make(chan struct{})
-	var readers, wg sync.WaitGroup
-	readers.Go(func() { // a reader beside them sees only whole, contiguous records
-		for {
-			i := int64(0)
-			for rec, err := range l.Records(0) {
-				if !assert.NoError(t, err) || !assert.Equal(t, i, rec.Offset) {
-					return
-				}
-				i++
-			}
-			select {
-			case <-stop:
-				return
-			default:
-			}
-		}
-	})
-	for w := range writers {
-		wg.Go(func() {
-			for i := range each {
-				got, err := l.Append(record.Record{Value: fmt.Appendf(nil, "%d/%d", w, i)})
-				if !assert.NoError(t, err) {
-					return
-				}
-				assert.False(t, seen[got.BaseOffset].Swap(true), "offset %d twice", got.BaseOffset)
-				rec, err := l.Read(got.BaseOffset)
-				assert.NoError(t, err, "an acknowledged record can be read")
-				assert.Equal(t, fmt.Sprintf("%d/%d", w, i), string(rec.Value))
-			}
-		})
-	}
-	wg.Wait()
-	close(stop)
-	readers.Wait()
-	s := l.Stats()
-	assert.Equal(t, int64(writers*each), s.Frames)
-	assert.Less(t, s.Syncs, s.Frames/4, "64 writers share syncs")
-	require.NoError(t, l.Close())
-	l = open(t, dir, commitlog.Options{Verify: true, Recovery: commitlog.Strict})
-	assert.Equal(t, int64(writers*each), l.EndOffset())
-}
-
-func TestLogsShareACommitter(t *testing.T) {
-	c := commitlog.NewCommitter()
-	var wg sync.WaitGroup
-	for range 8 {
-		l := open(t, t.TempDir(), commitlog.Options{Committer: c})
-		wg.Go(func() {
-			for i := range 50 {
-				got, err := l.Append(record.Record{Value: value(i)})
-				if !assert.NoError(t, err) || !assert.Equal(t, int64(i), got.BaseOffset) {
-					return
-				}
-			}
-		})
-	}
-	wg.Wait()
 }
 
 func TestSecondOwnerIsRefused(t *testing.T) {

@@ -68,7 +68,7 @@ func remarks(in *commitlog.Inspection, s commitlog.SegmentInfo) []string {
 }
 
 const (
-	rowHeight = 44
+	rowHeight = 48
 	barLeft   = 250
 	barWidth  = 520
 	picWidth  = barLeft + barWidth + 30
@@ -97,7 +97,7 @@ func logSVG(in *commitlog.Inspection) string {
 			fill = "#a3e3b1"
 		}
 		text(12, y+15, "start", "#111", filepath.Base(s.File))
-		text(12, y+31, "start", "#666", strings.Join(remarks(in, s), ", "))
+		text(12, y+36, "start", "#666", strings.Join(remarks(in, s), ", "))
 		fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%d" height="20" fill="%s" stroke="#456" stroke-width="0.5"/>`, barLeft, y+2, max(width, 1), fill)
 		if s.Frames > 0 {
 			text(barLeft+4, y+16, "start", "#111", fmt.Sprint(s.Base))

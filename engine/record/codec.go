@@ -118,17 +118,12 @@ func ReadLimited(dst []byte, r io.Reader, limit int) ([]byte, error) {
 	}
 }
 
-type gzipCodec struct{}
-
-var (
-	gzipWriters = sync.Pool{New: func() any { return gzip.NewWriter(nil) }}
-	gzipReaders = sync.Pool{New: func() any { return new(gzip.Reader) }}
-)
-
-func (gzipCodec) Compress(dst, src []byte) ([]byte, error) {
+// CompressStream appends src, compressed by w, to dst. Codecs that stream compress through it.
+func CompressStream(dst, src []byte, w interface {
+	io.WriteCloser
+	Reset(io.Writer)
+}) ([]byte, error) {
 	buf := bytes.NewBuffer(dst)
-	w := gzipWriters.Get().(*gzip.Writer)
-	defer gzipWriters.Put(w)
 	w.Reset(buf)
 	if _, err := w.Write(src); err != nil {
 		return nil, err
@@ -137,6 +132,19 @@ func (gzipCodec) Compress(dst, src []byte) ([]byte, error) {
 		return nil, err
 	}
 	return buf.Bytes(), nil
+}
+
+type gzipCodec struct{}
+
+var (
+	gzipWriters = sync.Pool{New: func() any { return gzip.NewWriter(nil) }}
+	gzipReaders = sync.Pool{New: func() any { return new(gzip.Reader) }}
+)
+
+func (gzipCodec) Compress(dst, src []byte) ([]byte, error) {
+	w := gzipWriters.Get().(*gzip.Writer)
+	defer gzipWriters.Put(w)
+	return CompressStream(dst, src, w)
 }
 
 func (gzipCodec) Decompress(dst, src []byte, limit int) ([]byte, error) {

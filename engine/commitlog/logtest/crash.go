@@ -12,11 +12,7 @@ import (
 
 func (s *suite) kill() error {
 	disk := vfs.NewMem()
-	l, err := s.open(disk, dir)
-	if err != nil {
-		return err
-	}
-	if err := s.fill(l, 0, 25); err != nil {
+	if _, err := s.filled(disk, 25); err != nil {
 		return err
 	}
 	return s.survives(disk.Kill(), 25, 25)
@@ -27,11 +23,7 @@ func (s *suite) powerFailure() error {
 		return nil
 	}
 	disk := vfs.NewMem()
-	l, err := s.open(disk, dir)
-	if err != nil {
-		return err
-	}
-	if err := s.fill(l, 0, 25); err != nil {
+	if _, err := s.filled(disk, 25); err != nil {
 		return err
 	}
 	for c := range disk.Crashes(1, nil) { // the first: nothing unsynced reached the disk
@@ -72,11 +64,8 @@ func (s *suite) survives(disk vfs.FS, low, high int) error {
 // leaves them. A log must cut them and go on.
 func (s *suite) tornTail() error {
 	disk := vfs.NewMem()
-	l, err := s.open(disk, dir)
+	l, err := s.filled(disk, 5)
 	if err != nil {
-		return err
-	}
-	if err := s.fill(l, 0, 5); err != nil {
 		return err
 	}
 	before := disk.Kill() // no later note of the log's own can tell

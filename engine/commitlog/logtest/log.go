@@ -105,6 +105,15 @@ func (s *suite) fill(l Log, from, to int) error {
 	return nil
 }
 
+// filled opens a log on a disk and appends the first n samples.
+func (s *suite) filled(disk vfs.FS, n int) (Log, error) {
+	l, err := s.open(disk, dir)
+	if err != nil {
+		return nil, err
+	}
+	return l, s.fill(l, 0, n)
+}
+
 // holds checks that a log has exactly the samples 0..n-1.
 func (s *suite) holds(l Log, n int) error {
 	if got := l.EndOffset(); got != int64(n) {
@@ -183,14 +192,11 @@ func (s *suite) contents() error {
 }
 
 func (s *suite) bounds() error {
-	l, err := s.open(vfs.NewMem(), dir)
+	l, err := s.filled(vfs.NewMem(), 5)
 	if err != nil {
 		return err
 	}
 	defer l.Close()
-	if err := s.fill(l, 0, 5); err != nil {
-		return err
-	}
 	for _, offset := range []int64{-1, 5, 6, 1 << 40} {
 		if r, err := l.Read(offset); err == nil {
 			return fmt.Errorf("offset %d of a log of 5 reads %+v", offset, r)

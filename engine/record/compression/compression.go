@@ -93,17 +93,9 @@ var (
 )
 
 func (lz4Codec) Compress(dst, src []byte) ([]byte, error) {
-	buf := bytes.NewBuffer(dst)
 	w := lz4Writers.Get().(*lz4.Writer)
 	defer lz4Writers.Put(w)
-	w.Reset(buf)
-	if _, err := w.Write(src); err != nil {
-		return nil, err
-	}
-	if err := w.Close(); err != nil {
-		return nil, err
-	}
-	return buf.Bytes(), nil
+	return record.CompressStream(dst, src, w)
 }
 
 func (lz4Codec) Decompress(dst, src []byte, limit int) ([]byte, error) {
