@@ -8,6 +8,8 @@ export JUPYTER_RUNTIME_DIR := $(BUILD)/jupyter/runtime
 
 # For example: make notebook JUPYTER_FLAGS="--no-browser --port 9999"
 JUPYTER_FLAGS ?=
+# Jupyter wants to be told that root means it.
+AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
 .PHONY: help notebook test lint tools weave unweave bench crash mutants fuzz clean
@@ -18,7 +20,7 @@ help: ## list the targets
 notebook: tools ## install what is missing and open the lessons in Jupyter
 	@# Trusting our own notebooks lets Jupyter show their pictures before they are run.
 	@$(BUILD)/venv/bin/python -m nbformat.sign "$(CURDIR)"/notebooks/*.ipynb > /dev/null
-	$(BUILD)/venv/bin/python -m jupyterlab --notebook-dir="$(CURDIR)/notebooks" $(JUPYTER_FLAGS)
+	$(BUILD)/venv/bin/python -m jupyterlab --notebook-dir="$(CURDIR)/notebooks" $(AS_ROOT) $(JUPYTER_FLAGS)
 
 test: tools lint ## everything CI runs: lint, all tests under the race detector, all notebooks in the kernel
 	go test -race ./...

@@ -248,7 +248,29 @@ func BenchmarkPointRead(b *testing.B) {
 func BenchmarkReopen(b *testing.B) {
 	for _, n := range []int{10_000, 1_000_000} {
 		dir := filepath.Join(b.TempDir(), fmt.Sprint(n))
-		require.NoError(b, fill(b, dir, n).Close())
+		open := fill(b, dir, n)
+		require.NoError(b, open.Sync())
+		b.Run(fmt.Sprintf("killed/records=%d", n), func(b *testing.B) {
+			for i := 0; b.Loop(); i++ {
+				b.StopTimer()
+				copied := filepath.Join(b.TempDir(), fmt.Sprint(i))
+				require.NoError(b, os.CopyFS(copied, os.DirFS(dir)))
+				syscall.Sync() // the copy's own bytes are not the log's to sync
+				b.StartTimer()
+				l, err := commitlog.Open(copied, commitlog.Options{})
+				if err != nil {
+					b.Fatal(err)
+				}
+				if l.EndOffset() != int64(n) || l.Recovery().Clean {
+					b.Fatal(l.Recovery())
+				}
+				b.StopTimer()
+				l.Close()
+				require.NoError(b, os.RemoveAll(copied))
+				b.StartTimer()
+			}
+		})
+		require.NoError(b, open.Close())
 		b.Run(fmt.Sprintf("clean/records=%d", n), func(b *testing.B) {
 			for b.Loop() {
 				l, err := commitlog.Open(dir, commitlog.Options{})
