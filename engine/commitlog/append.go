@@ -2,6 +2,7 @@ package commitlog
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -147,6 +148,10 @@ func (e *encoder) checkRecords(l *Log) error {
 	for _, f := range frames {
 		if f.Count == 0 {
 			return ErrEmptyAppend
+		}
+		if covered := f.NextOffset() - f.BaseOffset; int64(f.Count) != covered {
+			return &record.FrameError{Version: f.Version, Field: "records_count", Err: record.ErrMalformed,
+				Reason: fmt.Sprintf("%d records in %d offsets; only compaction may leave gaps", f.Count, covered)}
 		}
 		e.it.Reset(f)
 		for ; e.it.Next(); i++ {

@@ -170,7 +170,11 @@ func TestAppendBatchStoresTheBytesAsTheyCame(t *testing.T) {
 	record.V2.Assign(batch, 3, 0)
 	assert.Equal(t, batch, f.Bytes)
 
+	gappy, err := record.V2.AppendFrames(nil, []record.Record{{Value: []byte("a")}},
+		record.Encoding{Timestamp: epoch, KeepOffsets: true, LastOffset: 1 << 20})
+	require.NoError(t, err)
 	for name, bad := range map[string][]byte{
+		"gaps":           gappy,
 		"garbage":        []byte("not a batch at all, but long enough to be one, is it not? sixty-one bytes"),
 		"cut":            batch[:len(batch)-1],
 		"flipped":        append(bytes.Clone(batch[:len(batch)-1]), batch[len(batch)-1]^1),
