@@ -96,6 +96,7 @@ type FileStore struct {
 	fs   vfs.FS
 	root string
 	mu   sync.Mutex // one commit at a time: the check and the write belong together
+	seen sync.Map   // files whose names are known to be durable
 }
 
 // NewFileStore returns a store below root, which is made by the first commit. A nil
@@ -128,6 +129,14 @@ func (s *FileStore) Committed(p Progress) (int64, bool, error) {
 	if err != nil {
 		return 0, false, &OffsetCorruptionError{File: file, Reason: "it is not what was written", Err: err}
 	}
+	// A process before this one may have failed between renaming the file and making the
+	// name durable. What is reported as committed must not go back with a power failure.
+	if _, ok := s.seen.Load(file); !ok {
+		if err := s.fs.SyncDir(filepath.Dir(file)); err != nil {
+			return 0, false, fmt.Errorf("consumer: reading the committed offset of %s: %w", p, err)
+		}
+		s.seen.Store(file, true)
+	}
 	return offset, true, nil
 }
 
@@ -147,6 +156,7 @@ func (s *FileStore) Commit(p Progress, offset int64) error {
 		return fmt.Errorf("consumer: committing %s: %w", p, err)
 	}
 	if err := vfs.WriteFileAtomic(s.fs, file, encodeOffset(offset)); err != nil {
+		s.seen.Delete(file)
 		return fmt.Errorf("consumer: committing %s: %w", p, err)
 	}
 	return nil

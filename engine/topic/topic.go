@@ -104,6 +104,11 @@ func Open(root, name string, opt Options) (*Topic, error) {
 	if opt.Router != nil && opt.Router.Name() != m.Router {
 		return nil, &MismatchError{Topic: name, What: "router", Stored: m.Router, Wanted: opt.Router.Name()}
 	}
+	// A Create before this may have failed between renaming the metadata and making its
+	// name durable; records must not be stored in a topic that a power failure takes away.
+	if err := opt.Log.FS.SyncDir(t.dir); err != nil {
+		return nil, fmt.Errorf("topic %q: %w", name, err)
+	}
 	// A partition that is gone must not come back empty.
 	names, err := opt.Log.FS.ReadDir(t.dir)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -265,4 +266,45 @@ func TestCreateUnderCrashes(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, tp.Close())
 	require.Greater(t, states, 50)
+}
+
+// Each operation of Create fails in turn; the process dies, the next one finds or makes
+// the topic and stores a record, and the power fails: the record is there.
+func TestCreateOnAFailingDisk(t *testing.T) {
+	log := commitlog.Options{SegmentBytes: 1000, Now: func() time.Time { return time.Unix(1, 0) }}
+	for k := 1; ; k++ {
+		disk := vfs.NewMem()
+		disk.Before = func(op vfs.Op) error {
+			if op.N == k {
+				return syscall.EIO
+			}
+			return nil
+		}
+		opt := topic.Options{Partitions: 2, Log: log}
+		opt.Log.FS = disk
+		_, first := topic.Create("data", "events", opt)
+		if first == nil && disk.Ops() < k {
+			return
+		}
+		killed := disk.Kill()
+		opt.Log.FS = killed
+		tp, err := topic.Open("data", "events", opt)
+		var unknown *topic.UnknownError
+		if errors.As(err, &unknown) {
+			tp, err = topic.Create("data", "events", opt)
+		}
+		require.NoError(t, err, "k=%d, which failed with %v", k, first)
+		_, err = tp.AppendTo(1, record.Record{Value: []byte("v")})
+		require.NoError(t, err)
+		for c := range killed.Crashes(1, nil) {
+			opt.Log.FS = c.FS
+			tp, err := topic.Open("data", "events", opt)
+			require.NoError(t, err, "k=%d, which failed with %v", k, first)
+			l, err := tp.Partition(1)
+			require.NoError(t, err)
+			rec, err := l.Read(0)
+			require.NoError(t, err)
+			require.Equal(t, "v", string(rec.Value))
+		}
+	}
 }

@@ -285,10 +285,12 @@ type oneFile struct {
 
 //line README.md:356
 func openAnswer(fsys vfs.FS, dir string) (consumer.OffsetStore, error) {
-	return &oneFile{fs: fsys, file: filepath.Join(dir, "offsets.json")}, fsys.MkdirAll(dir)
+	s := &oneFile{fs: fsys, file: filepath.Join(dir, "offsets.json")}
+	// Whoever was here before may have died between renaming the file and syncing its name.
+	return s, errors.Join(fsys.MkdirAll(dir), fsys.SyncDir(dir))
 }
 
-//line README.md:360
+//line README.md:362
 func (s *oneFile) load() (map[string]int64, error) {
 	offsets := map[string]int64{}
 	data, err := vfs.ReadFile(s.fs, s.file, 1<<20)
@@ -304,7 +306,7 @@ func (s *oneFile) load() (map[string]int64, error) {
 	return offsets, nil
 }
 
-//line README.md:375
+//line README.md:377
 func (s *oneFile) Committed(p consumer.Progress) (int64, bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -313,7 +315,7 @@ func (s *oneFile) Committed(p consumer.Progress) (int64, bool, error) {
 	return offset, ok, err
 }
 
-//line README.md:383
+//line README.md:385
 func (s *oneFile) Commit(p consumer.Progress, offset int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -338,8 +340,8 @@ func (s *oneFile) Commit(p consumer.Progress, offset int64) error {
 	return vfs.WriteFileAtomic(s.fs, s.file, data)
 }
 
-//line README.md:407
+//line README.md:409
 func (s *oneFile) Close() error { return nil }
 
-//line README.md:409
+//line README.md:411
 func TestP06_Answer(t *testing.T) { require.NoError(t, offsettest.TestStore(openAnswer)) }

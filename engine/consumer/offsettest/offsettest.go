@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"syscall"
 
 	"logbook/engine/consumer"
 	"logbook/engine/topic"
@@ -26,7 +27,8 @@ func TestStore(open Opener) error {
 		run  func(Opener) error
 	}{
 		{"unset differs from 0", unset}, {"independence", independence}, {"regression", regression},
-		{"misuse", misuse}, {"restart", restart}, {"concurrent commits", concurrent}, {"every crash", crashes},
+		{"misuse", misuse}, {"restart", restart}, {"concurrent commits", concurrent},
+		{"every crash", crashes}, {"failing disk", failingDisk},
 	} {
 		if err := c.run(open); err != nil {
 			problems = append(problems, fmt.Errorf("%s: %w", c.name, err))
@@ -208,6 +210,67 @@ func crashes(open Opener) error {
 		}
 	}
 	return errors.Join(s.Close(), found)
+}
+
+// failingDisk makes each operation fail in turn. The process then dies and another reads
+// the committed offset: whatever it was told must survive a power failure.
+func failingDisk(open Opener) error {
+	for k := 1; ; k++ {
+		disk := vfs.NewMem()
+		disk.Before = func(op vfs.Op) error {
+			if op.N == k {
+				return syscall.EIO
+			}
+			return nil
+		}
+		s, err := open(disk, dir)
+		done := int64(-1)
+		for offset := int64(0); err == nil && offset < 4; offset++ {
+			if err = s.Commit(worker, offset); err == nil {
+				done = offset
+			}
+		}
+		if s != nil && err == nil {
+			err = s.Close()
+		}
+		if serr := told(open, disk.Kill(), done); serr != nil {
+			return fmt.Errorf("after operation %d failed (%v): %w", k, err, serr)
+		}
+		if err == nil && disk.Ops() < k {
+			return nil // every operation has had its turn
+		}
+	}
+}
+
+func told(open Opener, disk *vfs.Mem, done int64) error {
+	committed := func(fsys vfs.FS) (int64, error) {
+		s, err := open(fsys, dir)
+		if err != nil {
+			return 0, fmt.Errorf("does not open: %w", err)
+		}
+		offset, ok, err := s.Committed(worker)
+		if !ok {
+			offset = -1
+		}
+		return offset, err // not closed: the process dies too
+	}
+	first, err := committed(disk)
+	if err != nil {
+		return err
+	}
+	if first < done {
+		return fmt.Errorf("%d was committed, %d is there", done, first)
+	}
+	for c := range disk.Crashes(1, nil) {
+		second, err := committed(c.FS)
+		if err != nil {
+			return err
+		}
+		if second < first {
+			return fmt.Errorf("a reader was told %d, and after a power failure it is %d", first, second)
+		}
+	}
+	return nil
 }
 
 func afterCrash(open Opener, fsys vfs.FS, done, doing int64) error {
