@@ -16,18 +16,17 @@ import (
 // world drives a group with random requests and keeps a plain model beside it: what each
 // client believes, and which offsets were accepted.
 type world struct {
-	t         *testing.T
-	rng       *rand.Rand
-	g         *group.Group
-	now       time.Time
-	counts    map[string]int
-	assignor  string
-	saved     []byte
-	clients   map[string]*client // by member id
-	next      uint64
-	requests  map[uint64]group.Request
-	committed map[group.Partition]int64
-	owners    map[int32]map[group.Partition]string // of each generation
+	t        *testing.T
+	rng      *rand.Rand
+	g        *group.Group
+	now      time.Time
+	counts   map[string]int
+	assignor string
+	saved    []byte
+	clients  map[string]*client // by member id
+	next     uint64
+	requests map[uint64]group.Request
+	owners   map[int32]map[group.Partition]string // of each generation
 }
 
 // client is what a member believes.
@@ -50,9 +49,6 @@ func (w *world) step(r group.Request) {
 func (w *world) take(out group.Output) {
 	if out.Save {
 		w.saved = w.g.Snapshot()
-	}
-	for p, offset := range out.Commits {
-		w.committed[p] = max(w.committed[p], offset)
 	}
 	for _, reply := range out.Replies {
 		r, ok := w.requests[reply.ID]
@@ -79,6 +75,9 @@ func (w *world) learn(c *client, r group.Request, reply group.Reply) {
 	case reply.Err == nil && r.Kind == group.Commit:
 		require.Equal(w.t, r.Generation, w.g.Generation(), "a stale generation's commit was accepted")
 		require.Contains(w.t, w.g.Assignment(), c.id, "an unknown member's commit was accepted")
+		for p := range r.Offsets {
+			require.Contains(w.t, w.g.Assignment()[c.id], p, "a commit for another's partition was accepted")
+		}
 	case errors.Is(reply.Err, group.ErrUnknownMember):
 		c.dead = true
 	case errors.As(reply.Err, &stale):
@@ -241,7 +240,7 @@ func TestRandomOperationsAgainstAModel(t *testing.T) {
 				w := &world{
 					t: t, rng: rand.New(rand.NewPCG(seed, 9)), g: group.New("g", counts), now: time.Unix(0, 0), counts: counts,
 					assignor: assignor, clients: map[string]*client{}, requests: map[uint64]group.Request{},
-					committed: map[group.Partition]int64{}, owners: map[int32]map[group.Partition]string{},
+					owners: map[int32]map[group.Partition]string{},
 				}
 				for range 120 {
 					w.random()

@@ -42,6 +42,9 @@ func (g *Group) Snapshot() []byte {
 	return b
 }
 
+// maxPartitions is the most that a topic can have; a snapshot that claims more is no snapshot.
+const maxPartitions = 10_000
+
 // Restore returns the group of a snapshot, as after a restart of its coordinator: the
 // same generation, members and partitions. Each member's session begins anew. Nil counts
 // are those of the snapshot.
@@ -55,6 +58,11 @@ func Restore(data []byte, counts map[string]int, now time.Time) (*Group, error) 
 	}
 	if counts == nil {
 		counts = s.Partitions
+	}
+	for name, n := range counts {
+		if n < 0 || n > maxPartitions {
+			return nil, fmt.Errorf("group: snapshot of %q: topic %q has %d partitions, at most %d are possible", s.Name, name, n, maxPartitions)
+		}
 	}
 	g := New(s.Name, counts)
 	g.generation = s.Generation
