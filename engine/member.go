@@ -223,11 +223,8 @@ func (m *Member) Fetch(ctx context.Context, max int) ([]Fetched, error) {
 func (m *Member) fetchNow(max int) ([]Fetched, chan struct{}, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.err != nil {
-		return nil, nil, m.err
-	}
-	if m.closed {
-		return nil, nil, ErrClosed
+	if err := m.refusal(); err != nil {
+		return nil, nil, err
 	}
 	var out []Fetched
 	for range m.order {
@@ -297,9 +294,9 @@ func (m *Member) wait(ctx context.Context, changed chan struct{}) error {
 // *consumer.OffsetRegressionError, the context's, ErrClosed.
 func (m *Member) Commit(ctx context.Context) error {
 	m.mu.Lock()
-	if m.closed || m.err != nil {
-		defer m.mu.Unlock()
-		return errors.Join(m.err, ignoreUnless(m.closed))
+	if err := m.refusal(); err != nil {
+		m.mu.Unlock()
+		return err
 	}
 	offsets := map[group.Partition]int64{}
 	for p, c := range m.consumers {
@@ -314,8 +311,12 @@ func (m *Member) Commit(ctx context.Context) error {
 	return err
 }
 
-func ignoreUnless(closed bool) error {
-	if closed {
+// refusal says why the member takes no calls, if it does not. m.mu is held.
+func (m *Member) refusal() error {
+	switch {
+	case m.err != nil:
+		return m.err
+	case m.closed:
 		return ErrClosed
 	}
 	return nil

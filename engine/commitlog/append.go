@@ -56,16 +56,15 @@ func (l *Log) Append(records ...record.Record) (Appended, error) {
 	if err != nil {
 		return Appended{}, err
 	}
-	if err := e.describe(l.format); err != nil {
+	if err := e.describe(l.format, nil); err != nil {
 		return Appended{}, err
 	}
 	return l.enqueue(e)
 }
 
 // AppendBatch stores frames that somebody else encoded, as they come: only their
-// offsets and leader epoch are patched. The log keeps no reference to frames, but does
-// patch them in place. Every record in them is decoded once, so that nothing unreadable
-// is stored.
+// offsets and leader epoch are patched, in a copy. Every record in them is decoded once,
+// so that nothing unreadable is stored.
 func (l *Log) AppendBatch(frames []byte) (Appended, error) {
 	if len(frames) == 0 {
 		return Appended{}, ErrEmptyAppend
@@ -76,10 +75,8 @@ func (l *Log) AppendBatch(frames []byte) (Appended, error) {
 	e := encoders.Get().(*encoder)
 	defer encoders.Put(e)
 	e.buf = append(e.buf[:0], frames...)
-	if err := e.describe(l.format); err != nil {
-		return Appended{}, err
-	}
-	if err := e.checkRecords(l); err != nil {
+	i := 0
+	if err := e.describe(l.format, func(f record.Frame) error { return e.checkFrame(l, f, &i) }); err != nil {
 		return Appended{}, err
 	}
 	return l.enqueue(e)
@@ -92,15 +89,23 @@ func (l *Log) checkLimits(records []record.Record) error {
 	total := 0
 	for i := range records {
 		r := &records[i]
-		if len(r.Key) > l.opt.MaxKeyBytes {
-			return &TooLargeError{What: "key", Index: i, Size: len(r.Key), Limit: l.opt.MaxKeyBytes}
-		}
-		if n := r.Size(); n > l.opt.MaxRecordBytes {
-			return &TooLargeError{What: "record", Index: i, Size: n, Limit: l.opt.MaxRecordBytes}
+		if err := l.checkSize(r, i); err != nil {
+			return err
 		}
 		if total += r.Size() + 32; total > l.opt.MaxBatchBytes {
 			return &TooLargeError{What: "batch", Index: i, Size: total, Limit: l.opt.MaxBatchBytes}
 		}
+	}
+	return nil
+}
+
+// checkSize holds the i-th record of an append to the log's limits.
+func (l *Log) checkSize(r *record.Record, i int) error {
+	if len(r.Key) > l.opt.MaxKeyBytes {
+		return &TooLargeError{What: "key", Index: i, Size: len(r.Key), Limit: l.opt.MaxKeyBytes}
+	}
+	if n := r.Size(); n > l.opt.MaxRecordBytes {
+		return &TooLargeError{What: "record", Index: i, Size: n, Limit: l.opt.MaxRecordBytes}
 	}
 	return nil
 }
@@ -117,13 +122,18 @@ type encoder struct {
 
 var encoders = sync.Pool{New: func() any { return new(encoder) }}
 
-// describe fills frames from buf.
-func (e *encoder) describe(format record.Format) error {
+// describe fills frames from buf. check, if not nil, is asked about each.
+func (e *encoder) describe(format record.Format, check func(record.Frame) error) error {
 	e.frames, e.records = e.frames[:0], 0
 	for at := 0; at < len(e.buf); {
 		f, err := format.Parse(e.buf[at:])
 		if err != nil {
 			return err
+		}
+		if check != nil {
+			if err := check(f); err != nil {
+				return err
+			}
 		}
 		if at == 0 {
 			e.timestamp = f.BaseTimestamp
@@ -138,36 +148,23 @@ func (e *encoder) describe(format record.Format) error {
 	return nil
 }
 
-// checkRecords decodes every record and holds it to the log's limits.
-func (e *encoder) checkRecords(l *Log) error {
-	frames, err := record.ParseAll(l.format, e.buf)
-	if err != nil {
-		return err
+// checkFrame decodes every record of a frame that somebody else encoded and holds it to
+// the log's limits. i counts the records of the append.
+func (e *encoder) checkFrame(l *Log, f record.Frame, i *int) error {
+	if f.Count == 0 {
+		return ErrEmptyAppend
 	}
-	i := 0
-	for _, f := range frames {
-		if f.Count == 0 {
-			return ErrEmptyAppend
-		}
-		if covered := f.NextOffset() - f.BaseOffset; int64(f.Count) != covered {
-			return &record.FrameError{Version: f.Version, Field: "records_count", Err: record.ErrMalformed,
-				Reason: fmt.Sprintf("%d records in %d offsets; only compaction may leave gaps", f.Count, covered)}
-		}
-		e.it.Reset(f)
-		for ; e.it.Next(); i++ {
-			r := e.it.Record()
-			if len(r.Key) > l.opt.MaxKeyBytes {
-				return &TooLargeError{What: "key", Index: i, Size: len(r.Key), Limit: l.opt.MaxKeyBytes}
-			}
-			if r.Size() > l.opt.MaxRecordBytes {
-				return &TooLargeError{What: "record", Index: i, Size: r.Size(), Limit: l.opt.MaxRecordBytes}
-			}
-		}
-		if err := e.it.Err(); err != nil {
+	if covered := f.NextOffset() - f.BaseOffset; int64(f.Count) != covered {
+		return &record.FrameError{Version: f.Version, Field: "records_count", Err: record.ErrMalformed,
+			Reason: fmt.Sprintf("%d records in %d offsets; only compaction may leave gaps", f.Count, covered)}
+	}
+	for e.it.Reset(f); e.it.Next(); *i++ {
+		r := e.it.Record()
+		if err := l.checkSize(&r, *i); err != nil {
 			return err
 		}
 	}
-	return nil
+	return e.it.Err()
 }
 
 // enqueue adds the frames to the cohort that commits next and waits.

@@ -3,7 +3,6 @@ package commitlog
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math"
 	"time"
@@ -69,25 +68,8 @@ type compaction struct {
 
 // frames calls visit with each frame of a closed segment.
 func (c *compaction) frames(s *segment, visit func(record.Frame) error) error {
-	var sc scanner
-	sc.reset(s.file, c.log.format, 0, s.size)
-	for next := s.base; ; {
-		at := sc.pos
-		f, err := sc.next()
-		if err == io.EOF {
-			return nil
-		}
-		if err == nil {
-			err = c.log.checkFrame(&f, next)
-		}
-		if err == nil {
-			err = visit(f)
-		}
-		if err != nil {
-			return c.log.damage(s.path, at, next, err)
-		}
-		next = f.NextOffset()
-	}
+	_, _, err := c.log.walk(s, 0, s.size, s.base, visit)
+	return err
 }
 
 func (c *compaction) collect(s *segment) error {

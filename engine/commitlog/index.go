@@ -55,31 +55,29 @@ func (x *index) add(base, next int64, size int, timestamp int64) {
 	x.newest = max(x.newest, timestamp)
 }
 
-// find returns a position at or before the frame that holds offset.
-func (x *index) find(offset int64) int64 {
-	i := sort.Search(len(x.entries), func(i int) bool { return x.entries[i].base > offset })
+// before returns the position of the last entry ahead of the first one that is past what
+// is looked for, or 0. past must be false for some entries at the front and true from there on.
+func (x *index) before(past func(indexEntry) bool) int64 {
+	i := sort.Search(len(x.entries), func(i int) bool { return past(x.entries[i]) })
 	if i == 0 {
 		return 0
 	}
 	return x.entries[i-1].position
+}
+
+// find returns a position at or before the frame that holds offset.
+func (x *index) find(offset int64) int64 {
+	return x.before(func(e indexEntry) bool { return e.base > offset })
 }
 
 // findPosition returns the last indexed position at or before a position.
 func (x *index) findPosition(position int64) int64 {
-	i := sort.Search(len(x.entries), func(i int) bool { return x.entries[i].position > position })
-	if i == 0 {
-		return 0
-	}
-	return x.entries[i-1].position
+	return x.before(func(e indexEntry) bool { return e.position > position })
 }
 
 // findTime returns a position at or before the first frame with a timestamp at or after t.
 func (x *index) findTime(t int64) int64 {
-	i := sort.Search(len(x.entries), func(i int) bool { return x.entries[i].maxTimestamp >= t })
-	if i == 0 {
-		return 0
-	}
-	return x.entries[i-1].position
+	return x.before(func(e indexEntry) bool { return e.maxTimestamp >= t })
 }
 
 const (

@@ -278,37 +278,26 @@ func (l *Log) Verify() error {
 }
 
 func (l *Log) verify(segments []*segment, size int64) error {
-	var sc scanner
 	var it record.Iterator
+	decode := func(f record.Frame) error {
+		for it.Reset(f); it.Next(); {
+		}
+		return it.Err()
+	}
 	for i, s := range segments {
-		limit, end := size, int64(-1)
-		if i < len(segments)-1 {
-			limit, end = s.size, segments[i+1].base
+		last := i == len(segments)-1
+		limit := size
+		if !last {
+			limit = s.size
 		}
-		expected := s.base
-		sc.reset(s.file, l.format, 0, limit)
-		for {
-			at := sc.pos
-			frame, err := sc.next()
-			if err == io.EOF {
-				break
-			}
-			if err == nil {
-				err = l.checkFrame(&frame, expected)
-			}
-			if err == nil {
-				for it.Reset(frame); it.Next(); {
-				}
-				err = it.Err()
-			}
-			if err != nil {
-				return l.damage(s.path, at, expected, err)
-			}
-			expected = frame.NextOffset()
+		at, next, err := l.walk(s, 0, limit, s.base, decode)
+		if err != nil {
+			return err
 		}
-		if end >= 0 && expected != end && !(l.compacted.Load() && expected < end) {
-			return l.damage(s.path, limit, expected, &sequenceError{fmt.Sprintf("the segment ends at offset %d, the next one begins at %d", expected, end)})
+		if last || next == segments[i+1].base || l.compacted.Load() && next < segments[i+1].base {
+			continue
 		}
+		return l.damage(s.path, at, next, &sequenceError{fmt.Sprintf("the segment ends at offset %d, the next one begins at %d", next, segments[i+1].base)})
 	}
 	return nil
 }

@@ -159,25 +159,40 @@ func (s *segment) withIndex(l *Log, size int64, use func(*index)) error {
 	return nil
 }
 
-// extendIndex scans the segment from where x ends to size and adds what it finds. It
-// returns the position at which it stopped, and as error the damage that stopped it.
-func (l *Log) extendIndex(s *segment, x *index, size int64) (int64, error) {
+// walk calls visit with each frame of a segment from a position to another, where next is
+// the offset that is due first. It checks that each follows the one before. It returns the
+// position and the offset at which it stopped, and as error the damage that stopped it,
+// which may be visit's word.
+func (l *Log) walk(s *segment, from, to, next int64, visit func(record.Frame) error) (at, due int64, err error) {
 	var sc scanner
-	sc.reset(s.file, l.format, x.covered, size)
+	sc.reset(s.file, l.format, from, to)
 	for {
 		at := sc.pos
 		frame, err := sc.next()
 		if err == io.EOF {
-			return at, nil
+			return at, next, nil
 		}
 		if err == nil {
-			err = l.checkFrame(&frame, x.next)
+			err = l.checkFrame(&frame, next)
+		}
+		if err == nil {
+			err = visit(frame)
 		}
 		if err != nil {
-			return at, l.damage(s.path, at, x.next, err)
+			return at, next, l.damage(s.path, at, next, err)
 		}
-		x.add(frame.BaseOffset, frame.NextOffset(), len(frame.Bytes), frame.MaxTimestamp.UnixNano())
+		next = frame.NextOffset()
 	}
+}
+
+// extendIndex scans the segment from where x ends to size and adds what it finds. It
+// returns the position at which it stopped, and as error the damage that stopped it.
+func (l *Log) extendIndex(s *segment, x *index, size int64) (int64, error) {
+	at, _, err := l.walk(s, x.covered, size, x.next, func(f record.Frame) error {
+		x.add(f.BaseOffset, f.NextOffset(), len(f.Bytes), f.MaxTimestamp.UnixNano())
+		return nil
+	})
+	return at, err
 }
 
 // damage turns what a scanner met into a CorruptionError, unless reading itself failed.

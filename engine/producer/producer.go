@@ -10,6 +10,7 @@
 package producer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -84,13 +85,9 @@ func (p *Pending) Wait(ctx context.Context) (topic.Appended, error) {
 
 // New returns a producer for a topic.
 func New(t *topic.Topic, opt Options) (*Producer, error) {
-	for _, d := range []struct{ v, def *int }{
-		{&opt.BatchRecords, ptr(1000)}, {&opt.BatchBytes, ptr(1 << 20)}, {&opt.BufferBytes, ptr(32 << 20)},
-	} {
-		if *d.v == 0 {
-			*d.v = *d.def
-		}
-	}
+	opt.BatchRecords = cmp.Or(opt.BatchRecords, 1000)
+	opt.BatchBytes = cmp.Or(opt.BatchBytes, 1<<20)
+	opt.BufferBytes = cmp.Or(opt.BufferBytes, 32<<20)
 	if opt.Linger < 0 || opt.BatchRecords < 0 || opt.BatchBytes < 0 || opt.BufferBytes < 0 {
 		return nil, fmt.Errorf("producer: an option is negative: %+v; leave it 0 for the default", opt)
 	}
@@ -100,8 +97,6 @@ func New(t *topic.Topic, opt Options) (*Producer, error) {
 	}
 	return p, nil
 }
-
-func ptr(n int) *int { return &n }
 
 // Send routes a record, waits until it is durable, and says where it landed. A nil key
 // takes turns over the partitions; an empty one is a key.
