@@ -31,6 +31,8 @@ type cohort struct {
 	base    int64         // offset of the first record, once the round has begun
 	done    chan struct{} // closed when err is set and the bytes are durable, or never will be
 	err     error
+	// borrowed: buf is somebody else's, not to be kept.
+	borrowed bool
 }
 
 // Append stores records and returns when they are durable, as Options.Sync defines it.
@@ -301,8 +303,8 @@ func (l *Log) loose() bool { return l.format != record.V2 && l.opt.Sync != SyncA
 // strictTail reports whether recovery will drop everything above the mark.
 func (l *Log) strictTail() bool { return l.format != record.V2 && l.opt.Sync == SyncAlways }
 
-// writeCohort gives the frames their offsets and writes them to the active segment. It
-// rolls where one does not fit.
+// writeCohort gives the frames their offsets and writes them to the active segment, or
+// to a new one where that is full.
 func (l *Log) writeCohort(co *cohort) error {
 	co.base = l.active.end
 	l.format.Assign(co.buf, co.base, l.epoch)
@@ -310,6 +312,11 @@ func (l *Log) writeCohort(co *cohort) error {
 		co.frames[i].base += co.base
 		co.frames[i].next += co.base
 	}
+	return l.writeFrames(co)
+}
+
+// writeFrames writes frames that have their offsets.
+func (l *Log) writeFrames(co *cohort) error {
 	from, first, size := 0, 0, 0
 	for i, r := range co.frames {
 		if full := l.active.size + int64(size); full > 0 && full+int64(r.size) > l.opt.SegmentBytes {
@@ -366,6 +373,9 @@ func (l *Log) newCohort() *cohort {
 // recycle keeps an answered cohort's buffers for a later one. Writers still read its
 // done and err, so the cohort itself is not used again.
 func (l *Log) recycle(co *cohort) {
+	if co.borrowed {
+		return
+	}
 	l.mu.Lock()
 	l.spare = &cohort{buf: co.buf, frames: co.frames}
 	l.mu.Unlock()

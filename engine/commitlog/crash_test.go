@@ -30,6 +30,7 @@ type model struct {
 	end       int64 // acknowledged
 	appending int64 // offsets beyond end that an append under way may have stored
 	startTo   int64 // retention under way may have moved the start here
+	resetTo   int64 // a reset under way may have emptied the log, to go on here; -1: none
 	cutTo     int64 // a truncation under way may have moved the end here; -1: none
 	removable map[int64]bool
 	note      string // content of the metadata file, and what a rewrite under way may have made of it
@@ -37,7 +38,7 @@ type model struct {
 }
 
 func newModel() *model {
-	return &model{values: map[int64]record.Record{}, cutTo: -1, removable: map[int64]bool{}}
+	return &model{values: map[int64]record.Record{}, cutTo: -1, resetTo: -1, removable: map[int64]bool{}}
 }
 
 const noteName = "log/../note" // a file beside the log, as a topic keeps its metadata
@@ -82,6 +83,9 @@ func (m *model) check(disk *vfs.Mem, opt commitlog.Options) error {
 
 func (m *model) compare(l *commitlog.Log) error {
 	start, end := l.StartOffset(), l.EndOffset()
+	if m.resetTo >= 0 && start == m.resetTo && end == m.resetTo {
+		return l.Verify()
+	}
 	if start != m.start && start != max(m.start, m.startTo) {
 		return fmt.Errorf("the log start offset is %d, want %d or %d", start, m.start, m.startTo)
 	}
@@ -153,8 +157,10 @@ func script(disk *vfs.Mem, opt commitlog.Options, m *model) (*commitlog.Log, err
 	if r.log, err = commitlog.Open("log", opt); err != nil {
 		return nil, err
 	}
-	if err := r.appends(3)(); err != nil {
-		return r.log, err
+	for _, step := range []func() error{r.appends(3), r.epoch(7), r.replicate, r.truncate(2), r.epoch(9), r.appends(1), r.reset(100), r.appends(2)} {
+		if err := step(); err != nil {
+			return r.log, err
+		}
 	}
 	return r.log, r.log.Close()
 }
@@ -196,6 +202,46 @@ func (r *run) appends(n int) func() error {
 }
 
 func (r *run) batch() error { return r.append(r.record(), r.record(), r.record()) }
+
+func (r *run) epoch(n int32) func() error {
+	return func() error { return r.log.StartEpoch(n) }
+}
+
+// replicate stores two frames that another log would have there, of a later epoch.
+func (r *run) replicate() error {
+	records := []record.Record{r.record(), r.record()}
+	var frames []byte
+	for i := range records {
+		records[i].Offset = r.m.end + int64(i)
+		r.m.values[records[i].Offset] = records[i]
+		var err error
+		frames, err = r.log.Format().AppendFrames(frames, records[i:i+1], record.Encoding{KeepOffsets: true, BaseOffset: records[i].Offset, LastOffset: records[i].Offset, LeaderEpoch: 8, Timestamp: time.Unix(9, 0)})
+		if err != nil {
+			return err
+		}
+	}
+	r.m.appending = 2
+	next, err := r.log.AppendReplica(frames, 8)
+	if err != nil {
+		return err
+	}
+	if next != r.m.end+2 {
+		return fmt.Errorf("a replica's append ended at %d, want %d", next, r.m.end+2)
+	}
+	r.m.end, r.m.appending = next, 0
+	return nil
+}
+
+func (r *run) reset(to int64) func() error {
+	return func() error {
+		r.m.resetTo = to
+		if err := r.log.Reset(to); err != nil {
+			return err
+		}
+		r.m.start, r.m.end, r.m.resetTo = to, to, -1
+		return nil
+	}
+}
 
 func (r *run) note(s string) func() error {
 	return func() error {

@@ -41,7 +41,7 @@ type Log struct {
 	unsynced     bool // written bytes wait for a sync (SyncInterval)
 	timer        *time.Timer
 
-	epochs    atomic.Pointer[[]epochStart]
+	epochs    atomic.Pointer[[]EpochStart]
 	compacted atomic.Bool // frames may leave gaps between offsets (format 1)
 
 	view     atomic.Pointer[view]
@@ -231,19 +231,6 @@ func (l *Log) Wait(ctx context.Context, offset int64) error {
 			return ctx.Err()
 		}
 	}
-}
-
-// epochAt returns the leader epoch that the log was in at an offset.
-func (l *Log) epochAt(offset int64) int32 {
-	epochs := *l.epochs.Load()
-	epoch := int32(0)
-	for _, e := range epochs {
-		if e.Start > offset {
-			break
-		}
-		epoch = e.Epoch
-	}
-	return epoch
 }
 
 func (l *Log) path(name string) string { return filepath.Join(l.dir, name) }

@@ -57,11 +57,13 @@ type checkpoint struct {
 	Start    int64           `json:"log_start_offset"`
 	First    int64           `json:"first_base_offset"` // of the first segment, at or below Start
 	Segments []closedSegment `json:"closed_segments"`
-	Epochs   []epochStart    `json:"leader_epochs"`
+	Epochs   []EpochStart    `json:"leader_epochs"`
 	// Compacted: compaction has left gaps between offsets (format 1).
 	Compacted bool `json:"compacted,omitempty"`
 	// Truncate is set while a truncation is under way: Open finishes it.
 	Truncate *int64 `json:"truncate_to,omitempty"`
+	// Reset is set while the log is being emptied to go on at another offset: likewise.
+	Reset *int64 `json:"reset_to,omitempty"`
 }
 
 type closedSegment struct {
@@ -73,18 +75,15 @@ type closedSegment struct {
 	Compacted *int64 `json:"compacted_bytes,omitempty"`
 }
 
-// epochStart says that a leader epoch begins at an offset.
-type epochStart struct {
-	Epoch int32 `json:"epoch"`
-	Start int64 `json:"start_offset"`
-}
-
 func (c *checkpoint) validate() error {
 	if c.Version != 1 {
 		return fmt.Errorf("unknown version %d", c.Version)
 	}
 	if c.First < 0 || c.Start < c.First {
 		return fmt.Errorf("log start offset %d is not in a segment: the first begins at %d", c.Start, c.First)
+	}
+	if c.Reset != nil && (*c.Reset != c.Start || len(c.Segments) > 0) {
+		return fmt.Errorf("a reset to %d is under way in a log that starts at %d", *c.Reset, c.Start)
 	}
 	if len(c.Segments) > 0 && c.Segments[0].Base != c.First {
 		return fmt.Errorf("the first closed segment begins at %d, not at %d", c.Segments[0].Base, c.First)

@@ -63,11 +63,19 @@ func (l *Log) open() error {
 			return err
 		}
 	}
+	if c.Reset != nil {
+		if m, err = l.finishReset(&c); err != nil {
+			return err
+		}
+	}
 	tail, err := l.openSegments(&c, m)
 	if err != nil {
 		return err
 	}
 	if err := l.openTail(tail, m); err != nil {
+		return err
+	}
+	if err := l.openEpochs(); err != nil {
 		return err
 	}
 	if l.opt.Verify {
@@ -170,7 +178,7 @@ func (l *Log) create() error {
 			return &CorruptionError{File: l.path(checkpointName), Position: -1, Offset: -1, Reason: "it is missing, and " + name + " shows that the log is not new", Remedy: remedyReplica}
 		}
 	}
-	l.epochs.Store(&[]epochStart{})
+	l.epochs.Store(&[]EpochStart{})
 	s, err := l.createSegment(0)
 	if err != nil {
 		return wrapCreate(err)

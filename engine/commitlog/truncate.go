@@ -121,15 +121,6 @@ func (l *Log) segmentsBelow(offset int64) int {
 	return i
 }
 
-// dropEpochs forgets leader epochs that began in the removed part.
-func (l *Log) dropEpochs(to int64) {
-	epochs := slices.Clone(*l.epochs.Load())
-	for len(epochs) > 0 && epochs[len(epochs)-1].Start >= to {
-		epochs = epochs[:len(epochs)-1]
-	}
-	l.epochs.Store(&epochs)
-}
-
 // cutFiles shortens the log's files so that they end at an offset, which must be the edge
 // of a frame. It lowers the mark first: from then on what lies above is a tail that
 // nobody was promised. It can be stopped anywhere and run again.

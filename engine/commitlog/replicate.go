@@ -1,0 +1,160 @@
+package commitlog
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"sync"
+
+	"logbook/engine/record"
+)
+
+// What a replica of another log needs: frames as they stand there.
+
+// Chunk is a run of whole frames of one leader epoch.
+type Chunk struct {
+	Base, Next int64  // offsets [Base, Next)
+	Epoch      int32  // leader epoch that they were appended in
+	Frames     []byte // as stored; empty at the log end
+}
+
+// ReadChunk reads whole frames from the one that holds an offset on: as many as fit max
+// bytes, at least one, and none of another leader epoch or from limit on. At the log end,
+// or at limit, the chunk is empty. The frames are appended to buf.
+//
+// Errors: those of Reader.Next.
+func (l *Log) ReadChunk(buf []byte, from, limit int64, max int) (Chunk, error) {
+	c := Chunk{Base: from, Next: from, Epoch: l.epochAt(from), Frames: buf}
+	v := l.view.Load()
+	if from < v.start || from > v.end {
+		return c, &OffsetOutOfRangeError{Offset: from, Start: v.start, End: v.end}
+	}
+	p := chunkReaders.Get().(*Reader)
+	defer chunkReaders.Put(p)
+	*p = Reader{log: l, next: from, scan: scanner{buf: p.scan.buf[:0]}}
+	for c.Next < limit {
+		f, err := p.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return c, err
+		}
+		have := len(c.Frames) - len(buf)
+		if have > 0 && (have+len(f.Bytes) > max || l.epochAt(f.BaseOffset) != c.Epoch) || f.NextOffset() > limit {
+			break
+		}
+		if have == 0 {
+			c.Base, c.Epoch = f.BaseOffset, l.epochAt(f.BaseOffset)
+		}
+		c.Frames = append(c.Frames, f.Bytes...)
+		c.Next = f.NextOffset()
+	}
+	return c, nil
+}
+
+var chunkReaders = sync.Pool{New: func() any { return new(Reader) }}
+
+// AppendReplica stores frames exactly as another log stored them: their offsets must
+// follow this log's end, and epoch is the leader epoch that they were appended in there.
+// It returns the new log end offset when they are durable, as Options.Sync defines it.
+//
+// Errors: *SequenceError (they do not follow the log end, or have another epoch),
+// *EpochError, *record.FrameError, ErrEmptyAppend, ErrClosed, *PoisonedError. After any
+// but the last, nothing was stored.
+func (l *Log) AppendReplica(frames []byte, epoch int32) (int64, error) {
+	if len(frames) == 0 {
+		return 0, ErrEmptyAppend
+	}
+	l.round.Lock()
+	if err := l.usable(); err != nil {
+		l.round.Unlock()
+		return 0, err
+	}
+	co, err := l.describeReplica(frames, epoch)
+	if err == nil {
+		err = l.enterEpoch(epoch)
+	}
+	if err != nil {
+		l.round.Unlock()
+		return 0, err
+	}
+	next := co.frames[len(co.frames)-1].next
+	co.err = l.writeFrames(co)
+	l.endRound(co)
+	return next, co.err
+}
+
+// describeReplica checks frames that are to be stored as they are.
+func (l *Log) describeReplica(frames []byte, epoch int32) (*cohort, error) {
+	co := &cohort{buf: frames, borrowed: true, base: l.active.end, done: make(chan struct{})}
+	next := l.active.end
+	for at := 0; at < len(frames); {
+		f, err := l.format.Parse(frames[at:])
+		if err != nil {
+			return nil, err
+		}
+		if f.BaseOffset != next {
+			return nil, &SequenceError{Dir: l.dir, What: fmt.Sprintf("offset %d came where %d is due", f.BaseOffset, next)}
+		}
+		if f.Version == 2 && f.LeaderEpoch != epoch {
+			return nil, &SequenceError{Dir: l.dir, What: fmt.Sprintf("the batch at offset %d is of leader epoch %d, not %d", f.BaseOffset, f.LeaderEpoch, epoch)}
+		}
+		next = f.NextOffset()
+		co.frames = append(co.frames, frameRef{base: f.BaseOffset, next: next, size: len(f.Bytes), timestamp: f.MaxTimestamp.UnixNano()})
+		at += len(f.Bytes)
+	}
+	return co, nil
+}
+
+// SequenceError: frames of a replica cannot stand where they would have to.
+type SequenceError struct {
+	Dir  string
+	What string
+}
+
+func (e *SequenceError) Error() string {
+	return fmt.Sprintf("commitlog: cannot store a replica's frames in %s: %s; fetch again from the log end", e.Dir, e.What)
+}
+
+// Sum identifies a frame by its content, so that two logs can be compared without
+// sending either.
+type Sum struct {
+	Base  int64  `json:"base_offset"`
+	Next  int64  `json:"next_offset"` // the frame holds offsets [Base, Next)
+	Epoch int32  `json:"leader_epoch"`
+	Hash  uint64 `json:"hash"` // the first 8 bytes of SHA-256 over the frame
+}
+
+// Sums returns the sums of the frames from an offset on, at most n of them, ending at the
+// log end.
+//
+// Errors: those of Reader.Next.
+func (l *Log) Sums(from int64, n int) ([]Sum, error) {
+	var sums []Sum
+	err := l.eachFrame(from, func(f record.Frame) bool {
+		h := sha256.Sum256(f.Bytes)
+		sums = append(sums, Sum{
+			Base: f.BaseOffset, Next: f.NextOffset(), Epoch: l.epochAt(f.BaseOffset), Hash: binary.BigEndian.Uint64(h[:]),
+		})
+		return len(sums) < n
+	})
+	return sums, err
+}
+
+func (l *Log) eachFrame(from int64, visit func(record.Frame) bool) error {
+	r, err := l.NewReader(from)
+	if err != nil {
+		return err
+	}
+	for {
+		f, err := r.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil || !visit(f) {
+			return err
+		}
+	}
+}
