@@ -38,7 +38,7 @@ func (l *Log) Compact(tombstoneAge time.Duration) (Compacted, error) {
 	}
 	l.round.Lock()
 	defer l.round.Unlock()
-	if err := l.usable(); err != nil {
+	if err := l.Usable(); err != nil {
 		return Compacted{}, err
 	}
 	c := compaction{log: l, latest: map[string]int64{}, deadline: l.opt.Now().Add(-tombstoneAge)}

@@ -34,7 +34,7 @@ func (l *Log) Epochs() []EpochStart { return slices.Clone(*l.epochs.Load()) }
 func (l *Log) StartEpoch(epoch int32) error {
 	l.round.Lock()
 	defer l.round.Unlock()
-	if err := l.usable(); err != nil {
+	if err := l.Usable(); err != nil {
 		return err
 	}
 	return l.enterEpoch(epoch)

@@ -68,7 +68,7 @@ func (l *Log) AppendReplica(frames []byte, epoch int32) (int64, error) {
 		return 0, ErrEmptyAppend
 	}
 	l.round.Lock()
-	if err := l.usable(); err != nil {
+	if err := l.Usable(); err != nil {
 		l.round.Unlock()
 		return 0, err
 	}

@@ -11,7 +11,7 @@ package commitlog
 func (l *Log) Reset(offset int64) error {
 	l.round.Lock()
 	defer l.round.Unlock()
-	if err := l.usable(); err != nil {
+	if err := l.Usable(); err != nil {
 		return err
 	}
 	if offset < 0 {

@@ -27,7 +27,7 @@ func (l *Log) Retain(r Retention) (int, error) {
 	}
 	l.round.Lock()
 	defer l.round.Unlock()
-	if err := l.usable(); err != nil {
+	if err := l.Usable(); err != nil {
 		return 0, err
 	}
 	n, err := l.expired(r)
@@ -44,7 +44,7 @@ func (l *Log) Retain(r Retention) (int, error) {
 func (l *Log) AdvanceLogStart(offset int64) error {
 	l.round.Lock()
 	defer l.round.Unlock()
-	if err := l.usable(); err != nil {
+	if err := l.Usable(); err != nil {
 		return err
 	}
 	if offset > l.active.end {

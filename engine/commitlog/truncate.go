@@ -20,7 +20,7 @@ import (
 func (l *Log) Truncate(offset int64) (int64, error) {
 	l.round.Lock()
 	defer l.round.Unlock()
-	if err := l.usable(); err != nil {
+	if err := l.Usable(); err != nil {
 		return 0, err
 	}
 	if offset < l.start || offset > l.active.end {
@@ -43,8 +43,9 @@ func (l *Log) Truncate(offset int64) (int64, error) {
 	return to, nil
 }
 
-// usable says why the log takes no changes, if it does not. The round lock is held.
-func (l *Log) usable() error {
+// Usable says why the log takes no appends or other changes, if it does not: ErrClosed or
+// *PoisonedError.
+func (l *Log) Usable() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.refusal()

@@ -1,0 +1,30 @@
+package controller
+
+import (
+	"fmt"
+	"slices"
+
+	"logbook/engine/replica"
+)
+
+// Place spreads partitions over brokers: partition p is led by the broker at p, counted
+// round and round in ascending order, and followed by the next ones. With 3 brokers, 3
+// partitions and 2 replicas: 1 and 2, 2 and 3, 3 and 1. It is worked out once, when a
+// topic is made, and kept.
+func Place(brokers []replica.BrokerID, partitions, replication int) ([]replica.Assignment, error) {
+	if replication < 1 || replication > len(brokers) {
+		return nil, &BrokerError{fmt.Sprintf("a replication factor of %d with %d brokers; it must be from 1 to the number of brokers", replication, len(brokers))}
+	}
+	sorted := slices.Sorted(slices.Values(brokers))
+	out := make([]replica.Assignment, partitions)
+	for p := range out {
+		ids := make([]replica.BrokerID, replication)
+		for i := range ids {
+			ids[i] = sorted[(p+i)%len(sorted)]
+		}
+		active := slices.Clone(ids)
+		slices.Sort(active)
+		out[p] = replica.Assignment{Version: 1, Leader: ids[0], Epoch: 1, Replicas: ids, Active: active}
+	}
+	return out, nil
+}

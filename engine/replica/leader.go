@@ -1,0 +1,301 @@
+package replica
+
+import (
+	"slices"
+	"time"
+)
+
+// leadership is a leader's state, for one epoch.
+type leadership struct {
+	followers map[BrokerID]*progress
+	writes    []*Write // not done yet, by offset
+	proposed  *Assignment
+	maybe     []BrokerID // active on the controller's disk, perhaps: it cannot say
+	retryAt   time.Time  // no proposal before
+	start     int64      // log end when the epoch began
+	broken    error      // the log did not begin the epoch
+}
+
+// progress is what the leader knows of one follower.
+type progress struct {
+	end      int64
+	known    bool     // the follower has fetched in this epoch, and its log matched
+	seq      uint64   // of its last request
+	parked   *Message // its fetch, unanswered
+	deadline time.Time
+	failed   string
+	missed   bool      // explicit: it lacks a record that it was meant to have, until it is caught up
+	verified bool      // compared with this log, by command
+	caughtUp time.Time // last at the leader's end
+	lastEnd  int64     // leader's end at its last fetch
+	rejected string    // why it could not be made active, to be told
+}
+
+func newLeadership(r *Replica) *leadership {
+	l := &leadership{followers: map[BrokerID]*progress{}}
+	for _, id := range r.at.Replicas {
+		if id != r.cfg.ID {
+			l.followers[id] = &progress{caughtUp: r.now}
+		}
+	}
+	return l
+}
+
+// started: the epoch is in the log, and the leader may lead.
+func (r *Replica) started() {
+	r.role, r.lead.start = Leader, r.log.End
+	for _, id := range r.at.Replicas {
+		if id != r.cfg.ID {
+			r.emit(Send{Message{Kind: Lead, From: r.cfg.ID, To: id, Epoch: r.at.Epoch}})
+		}
+	}
+	r.settle()
+}
+
+// request handles what a follower asks.
+func (r *Replica) request(m Message) {
+	var p *progress
+	if r.role == Leader {
+		p = r.lead.followers[m.From]
+	}
+	switch {
+	case r.role != Leader || m.Epoch != r.at.Epoch:
+		r.refuse(m, NotLeading, "")
+		return
+	case p == nil:
+		r.refuse(m, NotReplica, "")
+		return
+	case m.Seq <= p.seq:
+		// A message that was repeated or overtaken says nothing about the present: the
+		// follower's log may be shorter by now. One that started counting anew learns
+		// from where.
+		old := m
+		r.emit(Send{Message{Kind: Refused, From: r.cfg.ID, To: m.From, Epoch: r.at.Epoch, Seq: old.Seq, Offset: int64(p.seq), Reason: OldRequest}})
+		return
+	}
+	p.seq, p.parked = m.Seq, nil
+	if m.Kind == AskSums {
+		r.emit(SendSums{Message{
+			Kind: Sums, From: r.cfg.ID, To: m.From, Epoch: r.at.Epoch, Seq: m.Seq, Offset: max(m.Offset, r.log.Start), Start: r.log.Start, End: r.log.End,
+		}, r.cfg.MaxSums})
+		return
+	}
+	r.fetched(p, m)
+	r.settle()
+}
+
+func (r *Replica) refuse(m Message, reason Reason, detail string) {
+	r.emit(Send{Message{
+		Kind: Refused, From: r.cfg.ID, To: m.From, Epoch: m.Epoch, Seq: m.Seq, Reason: reason, Detail: detail, Start: r.log.Start, End: r.log.End,
+	}})
+}
+
+// fetched takes in what a follower's fetch says, and answers it or keeps it.
+func (r *Replica) fetched(p *progress, m Message) {
+	if m.Failed != "" {
+		p.failed = m.Failed
+		return
+	}
+	if p.rejected != "" {
+		r.refuse(m, NotActive, p.rejected)
+		p.rejected, p.verified = "", false
+		return
+	}
+	if epoch, end, ok := r.match(m); !ok {
+		p.known = false
+		p.failed = "its log parts from the leader's"
+		if m.Offset < r.log.Start || m.LastEpoch < 0 || end < r.log.Start {
+			p.failed = "its log does not reach the leader's"
+			r.refuse(m, OutOfRange, "")
+			return
+		}
+		r.emit(Send{Message{Kind: Diverging, From: r.cfg.ID, To: m.From, Epoch: r.at.Epoch, Seq: m.Seq, LastEpoch: epoch, EpochEnd: end, Start: r.log.Start, End: r.log.End}})
+		return
+	}
+	first := !p.known
+	p.end, p.known = m.Offset, true
+	p.verified = m.Verified
+	if r.cfg.Explicit && !m.CatchUp && !m.Verified && m.Offset < r.log.End && (p.missed || first && m.Offset < r.lead.start) {
+		p.missed = true
+		p.failed = "behind, to be caught up"
+		r.refuse(m, Behind, "")
+		return
+	}
+	p.failed, p.missed = "", p.missed && m.Offset < r.log.End
+	if m.Offset >= r.log.End || m.Offset >= p.lastEnd && p.lastEnd > 0 {
+		p.caughtUp = r.now
+	}
+	p.lastEnd = r.log.End
+	p.parked = &m
+	if p.deadline = (time.Time{}); r.cfg.Heartbeat > 0 {
+		p.deadline = r.now.Add(r.cfg.Heartbeat)
+	}
+	if m.CatchUp && m.Offset >= r.log.End {
+		r.answer(p, r.log.End) // so that it knows
+	}
+}
+
+// match reports whether a follower's log is a prefix of the leader's, as far as epochs
+// can tell, and if not, where the leader's latest epoch up to the follower's last ends.
+func (r *Replica) match(m Message) (epoch int32, end int64, ok bool) {
+	if m.Offset < r.log.Start {
+		return 0, 0, false
+	}
+	if m.LastEpoch < 0 {
+		return -1, r.log.End, m.Offset <= r.log.End
+	}
+	epoch, end = r.log.epochEnd(m.LastEpoch)
+	return epoch, end, epoch == m.LastEpoch && end >= m.Offset
+}
+
+// settle does what follows from new knowledge: it moves the high watermark, ends writes,
+// answers fetches and proposes changes of the active replicas.
+func (r *Replica) settle() {
+	if r.role != Leader {
+		return
+	}
+	lowest := r.log.End
+	for _, id := range r.counting() {
+		if p := r.lead.followers[id]; p != nil {
+			if !p.known {
+				lowest = 0
+			}
+			lowest = min(lowest, p.end)
+		}
+	}
+	r.raise(lowest)
+	r.resolve()
+	for _, id := range r.at.Replicas {
+		if p := r.lead.followers[id]; p != nil && p.parked != nil && p.parked.Offset < r.log.End {
+			r.answer(p, r.log.End)
+		}
+	}
+	r.proposeActive()
+}
+
+// counting returns the replicas that must hold a record before it is safe: the active
+// ones, and those that are about to be. A replica that the controller may already have
+// made active must not be passed over (KIP-497).
+func (r *Replica) counting() []BrokerID {
+	ids := slices.Concat(r.at.Active, r.lead.maybe)
+	if r.lead.proposed != nil {
+		ids = append(ids, r.lead.proposed.Active...)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// answer serves a parked fetch, with frames or, at the log end, with news only.
+func (r *Replica) answer(p *progress, end int64) {
+	m := p.parked
+	p.parked = nil
+	reply := Message{
+		Kind: Frames, From: r.cfg.ID, To: m.From, Epoch: r.at.Epoch, Seq: m.Seq, Offset: m.Offset, Next: m.Offset,
+		HighWatermark: r.hw, Start: r.log.Start, End: end,
+	}
+	if m.Offset >= end {
+		r.emit(Send{reply})
+		return
+	}
+	r.emit(SendFrames{reply, r.cfg.MaxBytes})
+}
+
+// proposeActive asks the controller to make a follower active that deserves it, or to
+// drop one that lags.
+func (r *Replica) proposeActive() {
+	if r.lead.proposed != nil || r.now.Before(r.lead.retryAt) {
+		return
+	}
+	next := r.at.Clone()
+	for _, id := range r.at.Replicas {
+		p := r.lead.followers[id]
+		if p == nil {
+			continue
+		}
+		active := slices.Contains(next.Active, id)
+		if !active && r.deserves(p) {
+			next.Active = append(next.Active, id)
+		}
+		if active && !r.cfg.Explicit && r.cfg.LagTimeout > 0 && r.now.Sub(p.caughtUp) > r.cfg.LagTimeout {
+			next.Active = slices.DeleteFunc(next.Active, func(a BrokerID) bool { return a == id })
+		}
+	}
+	if len(next.Active) == len(r.at.Active) && !slices.ContainsFunc(next.Active, func(id BrokerID) bool { return !slices.Contains(r.at.Active, id) }) {
+		return
+	}
+	slices.Sort(next.Active)
+	next.Version++
+	r.lead.proposed = &next
+	r.emit(Propose{next.Clone()})
+}
+
+// deserves reports whether an inactive follower holds all that is safe, and all that this
+// leader began with.
+func (r *Replica) deserves(p *progress) bool {
+	return p.known && p.failed == "" && p.end >= r.hw && p.end >= r.lead.start && (p.verified || !r.cfg.Explicit)
+}
+
+// Rejected tells that the controller did not take a proposal; why is for those who wait.
+// unsure says that it cannot tell, because its disk failed, whether it will read the old
+// decision or the proposed one when it starts again: both must then be heeded.
+func (r *Replica) Rejected(now time.Time, version int64, why string, unsure bool) []Effect {
+	r.begin(now)
+	if r.lead == nil || r.lead.proposed == nil || r.lead.proposed.Version != version {
+		return nil
+	}
+	for _, id := range r.lead.proposed.Active {
+		p := r.lead.followers[id]
+		if p == nil || slices.Contains(r.at.Active, id) {
+			continue
+		}
+		p.verified = false
+		if p.parked != nil {
+			r.refuse(*p.parked, NotActive, why)
+			p.parked = nil
+		} else {
+			p.rejected = why
+		}
+	}
+	if unsure {
+		r.lead.maybe = append(r.lead.maybe, r.lead.proposed.Active...)
+	}
+	r.lead.proposed = nil
+	r.lead.retryAt = now.Add(r.cfg.Retry)
+	r.settle()
+	return r.effects()
+}
+
+func (r *Replica) tickLeader() {
+	r.expireWrites()
+	for _, id := range r.at.Replicas {
+		p := r.lead.followers[id]
+		if p != nil && p.parked != nil && !p.deadline.IsZero() && !r.now.Before(p.deadline) {
+			r.answer(p, r.log.End)
+		}
+	}
+	r.settle()
+}
+
+func (r *Replica) nextLeader() time.Time {
+	var next time.Time
+	sooner := func(t time.Time) {
+		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
+			next = t
+		}
+	}
+	for id, p := range r.lead.followers {
+		if p.parked != nil {
+			sooner(p.deadline)
+		}
+		if !r.cfg.Explicit && r.cfg.LagTimeout > 0 && slices.Contains(r.at.Active, id) && r.lead.proposed == nil {
+			sooner(p.caughtUp.Add(r.cfg.LagTimeout + 1))
+		}
+	}
+	for _, w := range r.lead.writes {
+		sooner(w.deadline)
+	}
+	if next.Before(r.lead.retryAt) && !next.IsZero() {
+		next = r.lead.retryAt // nothing was agreed to before then
+	}
+	return next
+}

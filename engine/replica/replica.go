@@ -1,0 +1,291 @@
+package replica
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Assignment is the controller's decision about a partition.
+type Assignment struct {
+	Version  int64      `json:"version"` // grows with each decision
+	Leader   BrokerID   `json:"leader"`  // None while nobody can lead
+	Epoch    int32      `json:"epoch"`   // leader epoch; grows with each term of a leader
+	Replicas []BrokerID `json:"replicas"`
+	Active   []BrokerID `json:"active"` // the in-sync replicas: those that count for the high watermark
+}
+
+// Clone returns a copy that shares nothing.
+func (a Assignment) Clone() Assignment {
+	a.Replicas, a.Active = slices.Clone(a.Replicas), slices.Clone(a.Active)
+	return a
+}
+
+// Validate says what is impossible about an assignment.
+func (a Assignment) Validate() error {
+	seen := map[BrokerID]bool{}
+	for _, id := range a.Replicas {
+		if id <= None || seen[id] {
+			return fmt.Errorf("replicas %v: each must be a broker, once", a.Replicas)
+		}
+		seen[id] = true
+	}
+	active := map[BrokerID]bool{}
+	for _, id := range a.Active {
+		if !seen[id] || active[id] {
+			return fmt.Errorf("active replicas %v: each must be one of %v, once", a.Active, a.Replicas)
+		}
+		active[id] = true
+	}
+	switch {
+	case a.Version < 0 || a.Epoch < 0:
+		return fmt.Errorf("version %d or epoch %d is negative", a.Version, a.Epoch)
+	case len(a.Replicas) == 0 || len(a.Active) == 0:
+		return fmt.Errorf("there is no replica, or no active one")
+	case a.Leader != None && !active[a.Leader]:
+		return fmt.Errorf("leader %d is not one of the active replicas %v", a.Leader, a.Active)
+	}
+	return nil
+}
+
+// Config says how a replica behaves. Zero durations never run out.
+type Config struct {
+	ID BrokerID
+	// Explicit: replicas catch up and become active by command only, and what diverges is
+	// reported, not cut. See the package comment.
+	Explicit bool
+	// MinInSync is how many active replicas Quorum demands; 0 is 1.
+	MinInSync int
+	// LagTimeout: an active follower that was not at the leader's end for so long is
+	// proposed to be active no more. Not used when Explicit.
+	LagTimeout time.Duration
+	// WriteTimeout is the longest that a write waits for its followers.
+	WriteTimeout time.Duration
+	// Heartbeat is the longest that a leader leaves a fetch unanswered.
+	Heartbeat time.Duration
+	// Retry is how long a follower waits for an answer, and after a refusal.
+	Retry time.Duration
+	// MaxBytes bounds the frames in a message; 0 is 1 MiB.
+	MaxBytes int
+	// MaxSums bounds the sums in a message; 0 is 4096.
+	MaxSums int
+	// FirstSeq is where the replica's requests are counted from. It must be above those of
+	// its earlier life, which old messages may still carry: a wall clock will do.
+	FirstSeq uint64
+}
+
+// Role is what a replica is.
+type Role string
+
+const (
+	Idle     Role = "idle"     // not told yet, or no leader
+	Starting Role = "starting" // to be leader, once its log has begun the epoch
+	Leader   Role = "leader"
+	Follower Role = "follower"
+)
+
+// Replica is one partition's replica on one broker.
+type Replica struct {
+	cfg  Config
+	log  Log
+	hw   int64
+	role Role
+	at   Assignment
+	lead *leadership
+	foll *following
+	seq  uint64
+	out  []Effect
+	now  time.Time
+}
+
+// New returns a replica whose log is as given. highWatermark is the last one known, or 0:
+// the offset below which records were safe once, and are.
+func New(cfg Config, log Log, highWatermark int64) *Replica {
+	if cfg.MinInSync == 0 {
+		cfg.MinInSync = 1
+	}
+	if cfg.MaxBytes == 0 {
+		cfg.MaxBytes = 1 << 20
+	}
+	if cfg.MaxSums == 0 {
+		cfg.MaxSums = 4096
+	}
+	r := &Replica{cfg: cfg, log: log, role: Idle, seq: cfg.FirstSeq}
+	r.raise(highWatermark)
+	return r
+}
+
+// begin and effects frame every input.
+func (r *Replica) begin(now time.Time) { r.now, r.out = now, nil }
+
+func (r *Replica) effects() []Effect {
+	out := r.out
+	r.out = nil
+	return out
+}
+
+func (r *Replica) emit(e Effect) { r.out = append(r.out, e) }
+
+// raise moves the high watermark up, never down and never beyond the log.
+func (r *Replica) raise(to int64) { r.hw = max(r.hw, min(to, r.log.End)) }
+
+// Assign hands over the controller's decision. One that is not newer is ignored.
+func (r *Replica) Assign(now time.Time, a Assignment) []Effect {
+	r.begin(now)
+	if a.Version <= r.at.Version {
+		return nil
+	}
+	old := r.at
+	r.at = a.Clone()
+	same := a.Leader == old.Leader && a.Epoch == old.Epoch
+	switch {
+	case same && r.lead != nil:
+		r.lead.proposed, r.lead.maybe = nil, nil
+		r.settle()
+	case same && r.foll != nil:
+		r.reassigned()
+	default:
+		r.leave()
+		r.enter()
+	}
+	return r.effects()
+}
+
+// leave ends the present role.
+func (r *Replica) leave() {
+	if r.lead != nil {
+		for _, w := range r.lead.writes {
+			r.emit(Done{w.ID, ErrLeadershipLost})
+		}
+	}
+	if r.foll != nil {
+		r.finish(ErrSuperseded)
+	}
+	r.lead, r.foll, r.role = nil, nil, Idle
+}
+
+func (r *Replica) enter() {
+	switch {
+	case r.at.Leader == None || !slices.Contains(r.at.Replicas, r.cfg.ID):
+		r.role = Idle
+	case r.at.Leader == r.cfg.ID:
+		r.role = Starting
+		r.lead = newLeadership(r)
+		r.emit(StartEpoch{r.at.Epoch})
+	default:
+		r.role = Follower
+		r.foll = &following{}
+		r.follow()
+	}
+}
+
+// Logged is the result of a storage effect: the log as it is now, or why it failed.
+func (r *Replica) Logged(now time.Time, log Log, err error) []Effect {
+	r.begin(now)
+	r.log = log
+	switch {
+	case r.role == Starting && err == nil:
+		r.started()
+	case r.role == Starting:
+		r.lead.broken = err
+	case r.foll != nil:
+		r.stored(err)
+	}
+	return r.effects()
+}
+
+// Step handles a message from another replica.
+func (r *Replica) Step(now time.Time, m Message) []Effect {
+	r.begin(now)
+	switch m.Kind {
+	case Fetch, AskSums:
+		r.request(m)
+	case Lead:
+		if r.foll != nil && m.From == r.at.Leader && m.Epoch == r.at.Epoch && r.foll.phase != storing {
+			r.follow()
+		}
+	default:
+		if r.foll != nil && m.From == r.at.Leader && m.Epoch == r.at.Epoch && m.Seq == r.seq && r.foll.asked {
+			r.answered(m)
+		}
+	}
+	return r.effects()
+}
+
+// Unreachable tells that contact with a broker was lost: what was sent to it may not
+// arrive, and no answer may come.
+func (r *Replica) Unreachable(now time.Time, peer BrokerID, why string) []Effect {
+	r.begin(now)
+	if r.lead != nil {
+		if p := r.lead.followers[peer]; p != nil {
+			p.failed, p.parked = "unreachable: "+why, nil
+			r.settle()
+		}
+	}
+	if r.foll != nil && peer == r.at.Leader {
+		r.foll.asked = false
+		r.pause(&UnreachableError{peer, why})
+	}
+	return r.effects()
+}
+
+// Tick lets time pass.
+func (r *Replica) Tick(now time.Time) []Effect {
+	r.begin(now)
+	if r.lead != nil && r.role == Leader {
+		r.tickLeader()
+	}
+	if r.foll != nil {
+		r.tickFollower()
+	}
+	return r.effects()
+}
+
+// Next is when Tick is due; zero if nothing waits for time to pass.
+func (r *Replica) Next() time.Time {
+	switch {
+	case r.role == Leader:
+		return r.nextLeader()
+	case r.foll != nil:
+		return r.foll.deadline
+	}
+	return time.Time{}
+}
+
+// HighWatermark is the offset below which every active replica holds every record.
+func (r *Replica) HighWatermark() int64 { return r.hw }
+
+// Status describes a replica.
+type Status struct {
+	Role          Role
+	Assignment    Assignment
+	Start, End    int64 // of its log
+	HighWatermark int64
+	// Problem is why a follower stands still, or a leader cannot lead; nil if it does not.
+	Problem error
+	// Followers, on a leader: what it knows of each.
+	Followers map[BrokerID]Progress
+}
+
+// Progress is what a leader knows of a follower.
+type Progress struct {
+	End    int64 // its log end; meaningful if Known
+	Known  bool
+	Failed string // why it cannot go on; "" if it can
+}
+
+// Status returns the replica's present state.
+func (r *Replica) Status() Status {
+	s := Status{Role: r.role, Assignment: r.at.Clone(), Start: r.log.Start, End: r.log.End, HighWatermark: r.hw}
+	if r.foll != nil {
+		s.Problem = r.foll.why
+	}
+	if r.lead != nil {
+		s.Problem = r.lead.broken
+		s.Followers = map[BrokerID]Progress{}
+		for id, p := range r.lead.followers {
+			s.Followers[id] = Progress{End: p.end, Known: p.known, Failed: p.failed}
+		}
+	}
+	return s
+}

@@ -1,0 +1,168 @@
+package replica
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Acks says when a write is acknowledged.
+type Acks int
+
+const (
+	// AllActive: every active replica holds the record, else a *ReplicationError names
+	// who does not. PyStream's rule.
+	AllActive Acks = iota
+	// OnLeader: the record is durable on the leader. kafka-lite's rule; a failover may lose it.
+	OnLeader
+	// Quorum: the high watermark is past the record, and at least Config.MinInSync
+	// replicas are active. Kafka's acks=all: replicas that lag are dropped, not waited for.
+	Quorum
+)
+
+func (a Acks) String() string {
+	switch a {
+	case AllActive:
+		return "all"
+	case OnLeader:
+		return "leader"
+	case Quorum:
+		return "quorum"
+	}
+	return fmt.Sprintf("acks(%d)", int(a))
+}
+
+// ParseAcks is the inverse of String.
+func ParseAcks(s string) (Acks, error) {
+	for _, a := range []Acks{AllActive, OnLeader, Quorum} {
+		if s == a.String() {
+			return a, nil
+		}
+	}
+	return 0, fmt.Errorf("acknowledgement %q: it must be all, leader or quorum", s)
+}
+
+// Write is a write that the leader's log holds, and that waits for its outcome.
+type Write struct {
+	ID         uint64 // the driver's
+	Acks       Acks
+	Base, Next int64 // offsets [Base, Next)
+	deadline   time.Time
+}
+
+// CheckWrite says why a write cannot be taken at present, before anything is stored: a
+// *NotLeaderError, a *NotEnoughReplicasError, or what keeps the leader from leading.
+func (r *Replica) CheckWrite(acks Acks) error {
+	switch {
+	case r.role == Starting && r.lead.broken != nil:
+		return r.lead.broken
+	case r.role != Leader:
+		return &NotLeaderError{Leader: r.at.Leader, Epoch: r.at.Epoch}
+	case acks == Quorum && len(r.at.Active) < r.cfg.MinInSync:
+		return &NotEnoughReplicasError{Active: slices.Clone(r.at.Active), Min: r.cfg.MinInSync}
+	}
+	return nil
+}
+
+// Appended tells the leader that a write is durable in its log. Its outcome follows as
+// Done, at once or later.
+func (r *Replica) Appended(now time.Time, w Write) []Effect {
+	r.begin(now)
+	r.log.End = max(r.log.End, w.Next)
+	if r.role != Leader {
+		r.emit(Done{w.ID, ErrLeadershipLost})
+		return r.effects()
+	}
+	if r.cfg.WriteTimeout > 0 {
+		w.deadline = now.Add(r.cfg.WriteTimeout)
+	}
+	r.lead.writes = append(r.lead.writes, &w)
+	r.settle()
+	return r.effects()
+}
+
+// resolve ends the writes whose outcome is known.
+func (r *Replica) resolve() {
+	r.lead.writes = slices.DeleteFunc(r.lead.writes, func(w *Write) bool {
+		done, err := r.outcome(w)
+		if done {
+			r.emit(Done{w.ID, err})
+		}
+		return done
+	})
+}
+
+func (r *Replica) outcome(w *Write) (done bool, err error) {
+	switch w.Acks {
+	case OnLeader:
+		return true, nil
+	case Quorum:
+		if r.hw < w.Next {
+			return false, nil
+		}
+		if len(r.at.Active) < r.cfg.MinInSync {
+			return true, &NotEnoughReplicasError{Active: slices.Clone(r.at.Active), Min: r.cfg.MinInSync, Stored: true}
+		}
+		return true, nil
+	}
+	lacking, waiting := r.lacking(w)
+	if waiting {
+		return false, nil
+	}
+	return true, r.replicationError(w, lacking)
+}
+
+// lacking returns the active followers that do not hold a write, and whether any of them
+// may still come to.
+func (r *Replica) lacking(w *Write) (failed map[BrokerID]string, waiting bool) {
+	failed = map[BrokerID]string{}
+	for _, id := range r.counting() {
+		p := r.lead.followers[id]
+		switch {
+		case p == nil || p.known && p.end >= w.Next:
+		case p.failed != "":
+			failed[id] = p.failed
+		default:
+			failed[id] = "no answer yet"
+			waiting = true
+		}
+	}
+	return failed, waiting
+}
+
+func (r *Replica) replicationError(w *Write, failed map[BrokerID]string) error {
+	if len(failed) == 0 {
+		return nil
+	}
+	for id := range failed {
+		r.lead.followers[id].missed = true
+	}
+	return &ReplicationError{Offset: w.Base, Failed: failed}
+}
+
+// expireWrites ends the writes that waited too long.
+func (r *Replica) expireWrites() {
+	r.lead.writes = slices.DeleteFunc(r.lead.writes, func(w *Write) bool {
+		if w.deadline.IsZero() || r.now.Before(w.deadline) {
+			return false
+		}
+		lacking, _ := r.lacking(w)
+		r.emit(Done{w.ID, r.replicationError(w, lacking)})
+		return true
+	})
+}
+
+// Abandon gives up waiting for a write, whose outcome is then the followers that lack it.
+func (r *Replica) Abandon(now time.Time, id uint64) []Effect {
+	r.begin(now)
+	if r.lead == nil {
+		return nil
+	}
+	for _, w := range r.lead.writes {
+		if w.ID == id {
+			w.deadline = now
+		}
+	}
+	r.expireWrites()
+	return r.effects()
+}
