@@ -33,7 +33,7 @@ type Options struct {
 	Router topic.Router
 	// Choose picks leaders; nil is controller.Longest.
 	Choose controller.Choice
-	// Log configures the logs. Each broker's share a committer.
+	// Log configures the logs.
 	Log commitlog.Options
 }
 

@@ -36,8 +36,8 @@ type NodeOptions struct {
 	Controller controller.Controller
 	// Replica configures each replica; its ID and FirstSeq are the node's to set.
 	Replica replica.Config
-	// Log configures each replica's log. Its committer, if any, is shared by all; if none
-	// is given, the node's replicas share one.
+	// Log configures each replica's log. Without a committer each has its own, so that a
+	// sync that hangs holds up one partition only.
 	Log commitlog.Options
 	// Go runs a replica's work; nil starts a goroutine. A simulator puts it in its queue.
 	Go func(func())
@@ -66,9 +66,6 @@ type Node struct {
 func OpenNode(opt NodeOptions) (*Node, error) {
 	if opt.Log.FS == nil {
 		opt.Log.FS = vfs.OS
-	}
-	if opt.Log.Committer == nil {
-		opt.Log.Committer = commitlog.NewCommitter()
 	}
 	if opt.Log.Now == nil {
 		opt.Log.Now = time.Now

@@ -18,17 +18,18 @@ type leadership struct {
 
 // progress is what the leader knows of one follower.
 type progress struct {
-	end      int64
-	known    bool     // the follower has fetched in this epoch, and its log matched
-	seq      uint64   // of its last request
-	parked   *Message // its fetch, unanswered
-	deadline time.Time
-	failed   string
-	missed   bool      // explicit: it lacks a record that it was meant to have, until it is caught up
-	verified bool      // compared with this log, by command
-	caughtUp time.Time // last at the leader's end
-	lastEnd  int64     // leader's end at its last fetch
-	rejected string    // why it could not be made active, to be told
+	end       int64
+	known     bool     // the follower has fetched in this epoch, and its log matched
+	seq       uint64   // of its last request
+	parked    *Message // its fetch, unanswered
+	deadline  time.Time
+	failed    string
+	missed    bool      // explicit: it lacks a record that it was meant to have, until it is caught up
+	verified  bool      // compared with this log, by command
+	caughtUp  time.Time // last at the leader's end
+	lastEnd   int64     // leader's end at its last fetch
+	lastFetch time.Time
+	rejected  string // why it could not be made active, to be told
 }
 
 func newLeadership(r *Replica) *leadership {
@@ -69,8 +70,7 @@ func (r *Replica) request(m Message) {
 		// A message that was repeated or overtaken says nothing about the present: the
 		// follower's log may be shorter by now. One that started counting anew learns
 		// from where.
-		old := m
-		r.emit(Send{Message{Kind: Refused, From: r.cfg.ID, To: m.From, Epoch: r.at.Epoch, Seq: old.Seq, Offset: int64(p.seq), Reason: OldRequest}})
+		r.emit(Send{Message{Kind: Refused, From: r.cfg.ID, To: m.From, Epoch: r.at.Epoch, Seq: m.Seq, Offset: int64(p.seq), Reason: OldRequest}})
 		return
 	}
 	p.seq, p.parked = m.Seq, nil
@@ -121,11 +121,15 @@ func (r *Replica) fetched(p *progress, m Message) {
 		r.refuse(m, Behind, "")
 		return
 	}
-	p.failed, p.missed = "", p.missed && m.Offset < r.log.End
-	if m.Offset >= r.log.End || m.Offset >= p.lastEnd && p.lastEnd > 0 {
+	// From a fetch on command on, the follower goes on by itself: what comes now waits for it.
+	p.failed, p.missed = "", p.missed && !m.CatchUp && !m.Verified && m.Offset < r.log.End
+	switch {
+	case m.Offset >= r.log.End:
 		p.caughtUp = r.now
+	case m.Offset >= p.lastEnd && !p.lastFetch.IsZero():
+		p.caughtUp = p.lastFetch // it is never at the end of a log that always grows
 	}
-	p.lastEnd = r.log.End
+	p.lastEnd, p.lastFetch = r.log.End, r.now
 	p.parked = &m
 	if p.deadline = (time.Time{}); r.cfg.Heartbeat > 0 {
 		p.deadline = r.now.Add(r.cfg.Heartbeat)
@@ -216,7 +220,7 @@ func (r *Replica) proposeActive() {
 		if !active && r.deserves(p) {
 			next.Active = append(next.Active, id)
 		}
-		if active && !r.cfg.Explicit && r.cfg.LagTimeout > 0 && r.now.Sub(p.caughtUp) > r.cfg.LagTimeout {
+		if active && r.lags(p) {
 			next.Active = slices.DeleteFunc(next.Active, func(a BrokerID) bool { return a == id })
 		}
 	}
@@ -232,7 +236,18 @@ func (r *Replica) proposeActive() {
 // deserves reports whether an inactive follower holds all that is safe, and all that this
 // leader began with.
 func (r *Replica) deserves(p *progress) bool {
-	return p.known && p.failed == "" && p.end >= r.hw && p.end >= r.lead.start && (p.verified || !r.cfg.Explicit)
+	return p.known && p.failed == "" && p.end >= r.hw && p.end >= r.lead.start && (p.verified || !r.cfg.Explicit) && !r.lags(p)
+}
+
+// lags reports whether a follower has not been at the leader's end for too long.
+func (r *Replica) lags(p *progress) bool {
+	if r.cfg.Explicit || r.cfg.LagTimeout == 0 {
+		return false
+	}
+	if p.parked != nil && p.parked.Offset >= r.log.End {
+		p.caughtUp = r.now // it is there now, and waits
+	}
+	return r.now.Sub(p.caughtUp) > r.cfg.LagTimeout
 }
 
 // Rejected tells that the controller did not take a proposal; why is for those who wait.
@@ -258,6 +273,8 @@ func (r *Replica) Rejected(now time.Time, version int64, why string, unsure bool
 	}
 	if unsure {
 		r.lead.maybe = append(r.lead.maybe, r.lead.proposed.Active...)
+	} else {
+		r.lead.maybe = nil // what a restart of the controller would find is known again
 	}
 	r.lead.proposed = nil
 	r.lead.retryAt = now.Add(r.cfg.Retry)
