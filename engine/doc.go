@@ -12,13 +12,17 @@
 //	consumer     committed offsets, and the cycle of fetch, process, commit
 //	producer     batches, linger and a bounded buffer
 //	group        the coordinator of a consumer group, as a state machine
+//	replica      replication of one partition, as a state machine: leader, follower, high watermark, truncation
+//	controller   who leads a partition; here, the manual one
+//	cluster      brokers tied together: placement, leader writes, status, failover, recovery
+//	spacetime    diagrams of what happened: a line for each process, messages as arrows
 //	(this one)   the embedded front door: Open, and from there everything above
 //	broker       the process: settings, logging, HTTP
 //	lab          what notebooks show and where they work; only lessons import it
 //	cmd/logbook  the command
 //
-// record/recordtest, commitlog/logtest, topic/topictest, consumer/offsettest and
-// group/grouptest are exported test suites for implementations
+// record/recordtest, commitlog/logtest, topic/topictest, consumer/offsettest,
+// group/grouptest and controller/controllertest are exported test suites for implementations
 // of your own, in the style of testing/fstest. commitlog/mutate plants bugs in the log and
 // shows that its tests catch them.
 //

@@ -33,6 +33,11 @@ type Options struct {
 	Router topic.Router
 	// Choose picks leaders; nil is controller.Longest.
 	Choose controller.Choice
+	// Sequential makes everything happen on the goroutine that calls, in one order, so that
+	// the same calls lead to the same events. The cluster is for one goroutine then.
+	Sequential bool
+	// Observe, if set, is told what happens. It must not use the cluster.
+	Observe func(Event)
 	// Log configures the logs.
 	Log commitlog.Options
 }
@@ -44,6 +49,7 @@ type Cluster struct {
 	opt        Options
 	controller *controller.Manual
 	network    *network
+	queue      []func() // Sequential: what is to be done
 
 	mu      sync.Mutex // starting and stopping, one at a time
 	closed  bool
@@ -93,7 +99,11 @@ func (c *Cluster) Start(id BrokerID) error {
 		return fmt.Errorf("cluster: broker %d is running already; stop it first", id)
 	}
 	cfg := replica.Config{Explicit: c.opt.LagTimeout == 0, MinInSync: c.opt.MinInSync, LagTimeout: c.opt.LagTimeout}
-	opt := NodeOptions{ID: id, Dir: c.brokerDir(id), Transport: c.network, Controller: c.controller, Log: c.opt.Log}
+	opt := NodeOptions{ID: id, Dir: c.brokerDir(id), Transport: c.network, Controller: c.controller, Log: c.opt.Log, Observe: c.opt.Observe}
+	if c.opt.Sequential {
+		opt.Go = func(f func()) { c.queue = append(c.queue, f) }
+		opt.Pump = c.pump
+	}
 	if !cfg.Explicit {
 		cfg.Heartbeat, cfg.Retry = c.opt.LagTimeout/4, c.opt.LagTimeout/10
 		opt.TickEvery = c.opt.LagTimeout / 20
@@ -108,6 +118,7 @@ func (c *Cluster) Start(id BrokerID) error {
 		n.Open(p)
 	}
 	c.network.join(n)
+	n.observe(Event{Kind: Up})
 	if err := c.controller.Register(id); err != nil {
 		c.network.leave(id)
 		return errors.Join(err, n.Close())
@@ -119,6 +130,15 @@ func (c *Cluster) Start(id BrokerID) error {
 		}
 	}
 	return nil
+}
+
+// pump does what is to be done, and what that leads to.
+func (c *Cluster) pump() {
+	for len(c.queue) > 0 {
+		f := c.queue[0]
+		c.queue = c.queue[1:]
+		f()
+	}
 }
 
 func (c *Cluster) brokerDir(id BrokerID) string {
@@ -148,6 +168,7 @@ func (c *Cluster) Stop(id BrokerID) error {
 		return &BrokerDownError{id}
 	}
 	err := n.Close()
+	n.observe(Event{Kind: Down})
 	for _, p := range c.replicasOf(id) {
 		if a, ok := c.controller.Assignment(p); ok {
 			c.network.settle(p, a)
@@ -240,7 +261,7 @@ type Appended struct {
 
 // Send routes a record by its key, or in turn if that is nil, and appends it.
 func (c *Cluster) Send(ctx context.Context, name string, r record.Record) (Appended, error) {
-	t, ok := c.controller.Meta().Topics[name]
+	t, ok := c.controller.Topic(name)
 	if !ok {
 		return Appended{}, &topic.UnknownError{Name: name}
 	}

@@ -29,11 +29,6 @@ type world struct {
 	*cluster.Cluster
 }
 
-func ticking() func() time.Time {
-	n := int64(0)
-	return func() time.Time { n++; return time.Unix(1_700_000_000, n*int64(time.Millisecond)) }
-}
-
 // newWorld starts brokers 1 to n and makes the topic flights, one partition on all of them.
 func newWorld(t *testing.T, n int, opt cluster.Options) *world {
 	t.Helper()

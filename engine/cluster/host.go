@@ -94,6 +94,7 @@ func (h *host) flush() {
 	if idle {
 		return
 	}
+	h.node.pump()
 	select {
 	case <-done:
 	case <-h.quit:
@@ -152,6 +153,7 @@ func (h *host) assign(a replica.Assignment) []replica.Effect {
 		// The epoch must have begun in the log before an append can come.
 		if start, ok := e.(replica.StartEpoch); ok {
 			err := h.log.StartEpoch(start.Epoch)
+			h.observe(Leads, Event{Epoch: start.Epoch})
 			rest = append(rest, h.logged(err)...)
 			continue
 		}
@@ -176,12 +178,18 @@ func (h *host) perform(effects []replica.Effect) {
 		switch e := e.(type) {
 		case replica.Copy:
 			_, err := h.log.AppendReplica(e.Frames, e.Epoch)
+			if err == nil {
+				h.observe(Stored, Event{Epoch: e.Epoch})
+			} else {
+				h.observe(StoreFailed, Event{Err: err})
+			}
 			h.perform(h.logged(err))
 		case replica.Truncate:
 			h.node.logger.Warn("cutting a replica to what its leader has", "broker", h.node.opt.ID, "partition", h.partition, "to", e.To, "log end offset", h.log.EndOffset())
 			err := h.node.lowerMark(h.partition, e.To)
 			if err == nil {
 				_, err = h.log.Truncate(e.To)
+				h.observe(Cut, Event{Err: err})
 			}
 			h.perform(h.logged(err))
 		case replica.Reset:
@@ -189,6 +197,7 @@ func (h *host) perform(effects []replica.Effect) {
 			err := h.node.lowerMark(h.partition, 0)
 			if err == nil {
 				err = h.log.Reset(e.To)
+				h.observe(Cut, Event{Err: err})
 			}
 			h.perform(h.logged(err))
 		case replica.Compare:
@@ -213,9 +222,19 @@ func (h *host) perform(effects []replica.Effect) {
 }
 
 func (h *host) send(m replica.Message) {
+	h.observe(Sent, Event{Message: m})
 	if err := h.node.opt.Transport.Send(h.partition, m); err != nil {
 		h.unreachable(m.To, err.Error())
 	}
+}
+
+// observe tells the node's observer, with the log as it is now.
+func (h *host) observe(kind EventKind, e Event) {
+	if h.node.opt.Observe == nil {
+		return
+	}
+	e.Kind, e.Partition, e.End = kind, h.partition, h.log.EndOffset()
+	h.node.observe(e)
 }
 
 func (h *host) sendFrames(e replica.SendFrames) {

@@ -41,6 +41,11 @@ type NodeOptions struct {
 	Log commitlog.Options
 	// Go runs a replica's work; nil starts a goroutine. A simulator puts it in its queue.
 	Go func(func())
+	// Pump, if set, does what Go was given, on the goroutine that calls it: who waits for an
+	// outcome calls it first.
+	Pump func()
+	// Observe, if set, is told what happens. It must not use the node.
+	Observe func(Event)
 	// TickEvery is how often time is looked at; 0: Tick is called by the owner, or never.
 	TickEvery time.Duration
 }
@@ -173,6 +178,7 @@ func (n *Node) Deliver(p Partition, m replica.Message) {
 		return
 	}
 	h.post(func() []replica.Effect {
+		h.observe(Received, Event{Message: m})
 		return h.step(func(r *replica.Replica) []replica.Effect { return r.Step(n.now(), m) })
 	})
 }
@@ -230,6 +236,20 @@ func (n *Node) all() []*host {
 func (n *Node) Flush(p Partition) {
 	if h, err := n.lookup(p); err == nil {
 		h.flush()
+	}
+}
+
+// pump does what is to be done before waiting for it.
+func (n *Node) pump() {
+	if n.opt.Pump != nil {
+		n.opt.Pump()
+	}
+}
+
+func (n *Node) observe(e Event) {
+	if n.opt.Observe != nil {
+		e.Broker = n.opt.ID
+		n.opt.Observe(e)
 	}
 }
 

@@ -42,6 +42,7 @@ func (n *Node) Append(ctx context.Context, p Partition, acks replica.Acks, store
 	if err != nil {
 		return at, err
 	}
+	n.pump()
 	select {
 	case err = <-result:
 		return at, err
@@ -88,7 +89,11 @@ func (h *host) append(acks replica.Acks, store Store, done func(error)) (commitl
 		h.role.RUnlock()
 		return at, 0, ErrClosed
 	}
-	id := h.wait(done)
+	id := h.wait(func(err error) {
+		h.observe(Outcome, Event{Offset: at.BaseOffset, Err: err})
+		done(err)
+	})
+	h.observe(Stored, Event{Offset: at.BaseOffset})
 	out := h.machine.Appended(h.node.now(), replica.Write{ID: id, Acks: acks, Base: at.BaseOffset, Next: at.LastOffset + 1})
 	h.advance()
 	h.mu.Unlock()
@@ -213,8 +218,10 @@ func (n *Node) command(ctx context.Context, p Partition, start func(*replica.Rep
 	id := h.wait(func(err error) { result <- err })
 	h.mu.Unlock()
 	h.post(func() []replica.Effect {
+		h.observe(Command, Event{})
 		return h.step(func(r *replica.Replica) []replica.Effect { return start(r, n.now(), id) })
 	})
+	n.pump()
 	select {
 	case err := <-result:
 		return n.wrap(p, err)

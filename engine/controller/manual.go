@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"logbook/engine/replica"
 	"logbook/engine/topic"
@@ -19,9 +20,9 @@ type Manual struct {
 	file   string
 	choose Choice
 
-	mu        sync.Mutex
-	meta      Meta
-	unsettled bool // the file may hold what meta does not say
+	meta      atomic.Pointer[Meta] // never changed in place: asking waits for no disk
+	mu        sync.Mutex           // one change at a time
+	unsettled bool                 // the file may hold what meta does not say
 	watchers  []func(Partition, replica.Assignment)
 }
 
@@ -44,29 +45,27 @@ func OpenManual(fsys vfs.FS, dir string, choose Choice) (*Manual, error) {
 	if err := fsys.MkdirAll(dir); err != nil {
 		return nil, fmt.Errorf("controller: %w", err)
 	}
-	return &Manual{fs: fsys, file: file, choose: choose, meta: m}, nil
+	c := &Manual{fs: fsys, file: file, choose: choose}
+	c.meta.Store(&m)
+	return c, nil
 }
 
 // Meta returns all that was decided, as a copy.
-func (m *Manual) Meta() Meta {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.meta.clone()
-}
+func (m *Manual) Meta() Meta { return m.meta.Load().clone() }
 
 // Assignment implements Controller.
 func (m *Manual) Assignment(p Partition) (replica.Assignment, bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.assignment(p)
-}
-
-func (m *Manual) assignment(p Partition) (replica.Assignment, bool) {
-	t, ok := m.meta.Topics[p.Topic]
+	t, ok := m.meta.Load().Topics[p.Topic]
 	if !ok || p.ID < 0 || p.ID >= len(t.Partitions) {
 		return replica.Assignment{}, false
 	}
 	return t.Partitions[p.ID].Clone(), true
+}
+
+// Topic returns what was decided about a topic. It must not be changed.
+func (m *Manual) Topic(name string) (Topic, bool) {
+	t, ok := m.meta.Load().Topics[name]
+	return t, ok
 }
 
 // Watch implements Controller.
@@ -85,14 +84,15 @@ func (m *Manual) change(next Meta, changed ...Partition) error {
 		return fmt.Errorf("controller: a change that must not be: %w", err)
 	}
 	if err := writeMeta(m.fs, m.file, next); err != nil {
-		if back := writeMeta(m.fs, m.file, m.meta); back != nil {
+		if back := writeMeta(m.fs, m.file, *m.meta.Load()); back != nil {
 			m.unsettled = true
 			return &UnsettledError{File: m.file, Err: err}
 		}
 		m.unsettled = false
 		return fmt.Errorf("controller: the change does not count, %s could not be written: %w", m.file, err)
 	}
-	m.meta, m.unsettled = next, false
+	m.meta.Store(&next)
+	m.unsettled = false
 	for _, p := range changed {
 		for _, f := range m.watchers {
 			f(p, next.Topics[p.Topic].Partitions[p.ID].Clone())
@@ -105,14 +105,14 @@ func (m *Manual) change(next Meta, changed ...Partition) error {
 func (m *Manual) Propose(p Partition, a replica.Assignment) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	old, ok := m.assignment(p)
+	old, ok := m.Assignment(p)
 	if !ok {
 		return &UnknownPartitionError{p}
 	}
 	if a.Version != old.Version+1 || a.Epoch != old.Epoch || a.Leader != old.Leader || !slices.Equal(a.Replicas, old.Replicas) {
 		return &StaleError{Partition: p, Proposed: a, Present: old}
 	}
-	next := m.meta.clone()
+	next := m.meta.Load().clone()
 	next.Topics[p.Topic].Partitions[p.ID] = a.Clone()
 	return m.change(next, p)
 }
@@ -124,14 +124,14 @@ func (m *Manual) Propose(p Partition, a replica.Assignment) error {
 func (m *Manual) AddTopic(name string, partitions, replication int, router topic.Router) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := m.checkTopic(name, partitions); err != nil {
+	if err := m.CheckTopic(name, partitions); err != nil {
 		return err
 	}
-	placed, err := Place(m.meta.Brokers, partitions, replication)
+	placed, err := Place(m.meta.Load().Brokers, partitions, replication)
 	if err != nil {
 		return err
 	}
-	next := m.meta.clone()
+	next := m.meta.Load().clone()
 	next.Topics[name] = Topic{Router: router.Name(), Replication: replication, Partitions: placed}
 	var changed []Partition
 	for i := range placed {
@@ -142,16 +142,10 @@ func (m *Manual) AddTopic(name string, partitions, replication int, router topic
 
 // CheckTopic says why a topic cannot be added, as far as name and count tell.
 func (m *Manual) CheckTopic(name string, partitions int) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.checkTopic(name, partitions)
-}
-
-func (m *Manual) checkTopic(name string, partitions int) error {
 	if err := topic.CheckName("topic", name); err != nil {
 		return err
 	}
-	if _, ok := m.meta.Topics[name]; ok {
+	if _, ok := m.Topic(name); ok {
 		return &topic.ExistsError{Name: name}
 	}
 	if partitions < 1 || partitions > topic.MaxPartitions {
@@ -169,7 +163,7 @@ func (m *Manual) Register(id replica.BrokerID) error {
 	if id <= replica.None {
 		return &BrokerError{fmt.Sprintf("a broker cannot have the id %d; ids are positive", id)}
 	}
-	next := m.meta.clone()
+	next := m.meta.Load().clone()
 	if i, found := slices.BinarySearch(next.Brokers, id); !found {
 		next.Brokers = slices.Insert(next.Brokers, i, id)
 	}
@@ -183,7 +177,7 @@ func (m *Manual) Register(id replica.BrokerID) error {
 			}
 		}
 	}
-	if len(changed) == 0 && len(next.Brokers) == len(m.meta.Brokers) && !m.unsettled {
+	if len(changed) == 0 && len(next.Brokers) == len(m.meta.Load().Brokers) && !m.unsettled {
 		return nil
 	}
 	return m.change(next, changed...)
@@ -239,10 +233,10 @@ func (m *Manual) Failover(ctx context.Context, p Partition, probe Prober) (Failo
 	next.Leader, next.Active = chosen, candidates
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if now, _ := m.assignment(p); now.Version != old.Version {
+	if now, _ := m.Assignment(p); now.Version != old.Version {
 		return Failover{}, &StaleError{Partition: p, Proposed: next, Present: now}
 	}
-	meta := m.meta.clone()
+	meta := m.meta.Load().clone()
 	meta.Topics[p.Topic].Partitions[p.ID] = next
 	if err := m.change(meta, p); err != nil {
 		return Failover{}, err

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"regexp"
 	"slices"
 
 	"logbook/engine/replica"
@@ -160,10 +161,16 @@ func requireFields(data []byte) error {
 	return nil
 }
 
+// numbers are lists of numbers, which read better on one line.
+var numbers = regexp.MustCompile(`\[[\d,\s]+\]`)
+
 func writeMeta(fsys vfs.FS, file string, m Meta) error {
 	data, err := json.MarshalIndent(m, "", " ")
 	if err != nil {
 		return err
 	}
+	data = numbers.ReplaceAllFunc(data, func(list []byte) []byte {
+		return bytes.Join(bytes.Fields(list), []byte(" "))
+	})
 	return vfs.WriteFileAtomic(fsys, file, append(data, '\n'))
 }

@@ -122,5 +122,6 @@ func (r *Replica) parts(at int64, detail string, m Message) {
 		r.restartAt(m)
 		return
 	}
+	f.job.from = at
 	r.cut(at)
 }

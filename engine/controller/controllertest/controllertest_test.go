@@ -1,0 +1,53 @@
+package controllertest_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"logbook/engine/controller"
+	"logbook/engine/controller/controllertest"
+	"logbook/engine/replica"
+)
+
+func TestTheRightChoicePasses(t *testing.T) {
+	require.NoError(t, controllertest.TestChoice(controller.Longest))
+}
+
+func TestWrongChoicesAreCaught(t *testing.T) {
+	longest := func(a replica.Assignment, reports []controller.Report) replica.BrokerID {
+		best := replica.None
+		end := int64(-1)
+		for _, r := range reports {
+			if r.Err == nil && r.End > end {
+				best, end = r.Broker, r.End
+			}
+		}
+		return best
+	}
+	calls := 0
+	for name, c := range map[string]struct {
+		choose controller.Choice
+		want   string
+	}{
+		"the longest log, active or not":          {longest, "acknowledged records are lost"},
+		"the lowest id that is active, up or not": {func(a replica.Assignment, _ []controller.Report) replica.BrokerID { return a.Active[0] }, "broker"},
+		"the first active one that is up": {func(a replica.Assignment, reports []controller.Report) replica.BrokerID {
+			for _, r := range reports {
+				if r.Err == nil && slices.Contains(a.Active, r.Broker) {
+					return r.Broker
+				}
+			}
+			return replica.None
+		}, "longer"},
+		"nobody": {func(replica.Assignment, []controller.Report) replica.BrokerID { return replica.None }, "nobody leads"},
+		"now this one, now that one": {func(a replica.Assignment, reports []controller.Report) replica.BrokerID {
+			calls++
+			return reports[calls%len(reports)].Broker
+		}, "asked again"},
+	} {
+		assert.ErrorContains(t, controllertest.TestChoice(c.choose), c.want, name)
+	}
+}

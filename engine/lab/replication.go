@@ -1,0 +1,253 @@
+package lab
+
+import (
+	"fmt"
+	"html"
+	"strings"
+	"sync"
+
+	"github.com/janpfeifer/gonb/gonbui/protocol"
+
+	"logbook/engine/cluster"
+	"logbook/engine/replica"
+	"logbook/engine/spacetime"
+)
+
+// Recorder watches a cluster and draws what it saw as a space-time diagram. Give its
+// Observe to cluster.Options, with Sequential, so that the order is the same every time.
+type Recorder struct {
+	mu      sync.Mutex
+	brokers int
+	diagram spacetime.Diagram
+	sent    map[string]int // messages under way: the event that each left from
+}
+
+// Record returns a recorder for brokers 1 to n.
+func Record(n int) *Recorder {
+	r := &Recorder{brokers: n}
+	r.Clear()
+	return r
+}
+
+// Clear forgets what was recorded.
+func (r *Recorder) Clear() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.diagram = spacetime.Diagram{}
+	for id := 1; id <= r.brokers; id++ {
+		r.diagram.Processes = append(r.diagram.Processes, fmt.Sprint("broker ", id))
+	}
+	r.sent = map[string]int{}
+}
+
+// Show shows the diagram so far.
+func (r *Recorder) Show() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	show(protocol.MIMEImageSVG, r.diagram.SVG(), r.diagram.Text())
+}
+
+// SVG is what Show shows in a notebook.
+func (r *Recorder) SVG() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.diagram.SVG()
+}
+
+// Observe records an event. Of the messages it draws those that move records, and the
+// acknowledgements that follow; not the patient waiting in between.
+func (r *Recorder) Observe(e cluster.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	d, at := &r.diagram, int(e.Broker)-1
+	switch e.Kind {
+	case cluster.Up:
+		d.Add(at, spacetime.Start, "starts")
+	case cluster.Down:
+		d.Add(at, spacetime.Stop, "stops")
+	case cluster.Leads:
+		d.Add(at, spacetime.Plain, "leads, epoch %d, from offset %d", e.Epoch, e.End)
+	case cluster.Stored:
+		d.Add(at, spacetime.Plain, "holds offsets below %d", e.End)
+	case cluster.StoreFailed:
+		d.Add(at, spacetime.Bad, "cannot store: ends at %d", e.End)
+	case cluster.Cut:
+		d.Add(at, spacetime.Bad, "cuts its log to %d", e.End)
+	case cluster.Command:
+		d.Add(at, spacetime.Plain, "is told to catch up")
+	case cluster.Outcome:
+		if e.Err == nil {
+			d.Add(at, spacetime.Good, "acknowledges offset %d", e.Offset)
+		} else {
+			d.Add(at, spacetime.Bad, "cannot acknowledge offset %d", e.Offset)
+		}
+	case cluster.Sent, cluster.Received:
+		r.message(e)
+	}
+}
+
+func (r *Recorder) message(e cluster.Event) {
+	m := e.Message
+	text := ""
+	switch {
+	case m.Kind == replica.Frames && len(m.Frames) > 0 && m.Next == m.Offset+1:
+		text = fmt.Sprint("offset ", m.Offset)
+	case m.Kind == replica.Frames && len(m.Frames) > 0:
+		text = fmt.Sprintf("offsets %d to %d", m.Offset, m.Next-1)
+	case m.Kind == replica.Fetch && m.Failed != "":
+		text = "cannot store"
+	case m.Kind == replica.Fetch && m.LastEpoch >= 0:
+		text = fmt.Sprintf("I end at %d", m.Offset)
+	case m.Kind == replica.Diverging:
+		text = fmt.Sprintf("epoch %d ends at %d", m.LastEpoch, m.EpochEnd)
+	case m.Kind == replica.AskSums:
+		text = fmt.Sprintf("compare from %d", m.Offset)
+	case m.Kind == replica.Sums:
+		text = fmt.Sprintf("sums of %d frames", len(m.Sums))
+	case m.Kind == replica.Refused && m.Reason != replica.NotLeading:
+		text = "refused: " + string(m.Reason)
+	default:
+		return
+	}
+	key := fmt.Sprint(m.Kind, m.From, m.To, m.Seq)
+	if e.Kind == cluster.Sent {
+		r.sent[key] = r.diagram.Add(int(m.From)-1, spacetime.Plain, "")
+		return
+	}
+	if from, ok := r.sent[key]; ok {
+		to := r.diagram.Add(int(m.To)-1, spacetime.Plain, "")
+		r.diagram.Messages = append(r.diagram.Messages, spacetime.Message{From: from, To: to, Text: text})
+	}
+}
+
+// ShowReplicas shows what each replica of a partition holds: a row for each broker, a box
+// for each record, the high watermark as a line.
+func ShowReplicas(c *cluster.Cluster, p cluster.Partition) {
+	rows, hw := replicaRows(c, p)
+	show(protocol.MIMEImageSVG, replicasSVG(p, rows, hw), replicasText(rows, hw))
+}
+
+// ReplicasSVG is what ShowReplicas shows in a notebook.
+func ReplicasSVG(c *cluster.Cluster, p cluster.Partition) string {
+	rows, hw := replicaRows(c, p)
+	return replicasSVG(p, rows, hw)
+}
+
+type replicaRow struct {
+	cluster.ReplicaStatus
+	values []string
+	epochs []int32
+}
+
+func replicaRows(c *cluster.Cluster, p cluster.Partition) (rows []replicaRow, hw int64) {
+	s, err := c.Status(p)
+	must(err)
+	for _, r := range s.Replicas {
+		row := replicaRow{ReplicaStatus: r}
+		if n, err := c.Node(r.Broker); err == nil && r.Known {
+			l, err := n.Log(p)
+			must(err)
+			for rec, err := range l.Records(l.StartOffset()) {
+				must(err)
+				row.values = append(row.values, string(rec.Value))
+			}
+			epochs := l.Epochs()
+			for o := l.StartOffset(); o < l.EndOffset(); o++ {
+				epoch := int32(0)
+				for _, e := range epochs {
+					if e.Start <= o {
+						epoch = e.Epoch
+					}
+				}
+				row.epochs = append(row.epochs, epoch)
+			}
+		}
+		rows = append(rows, row)
+	}
+	return rows, s.HighWatermark
+}
+
+func (r replicaRow) role() string {
+	role := "follower"
+	if r.Leader {
+		role = "leader"
+	}
+	switch {
+	case !r.Known:
+		role += ", unknown"
+	case !r.Active:
+		role += ", not active"
+	}
+	switch {
+	case r.HasLag && r.Lag > 0:
+		role += fmt.Sprintf(", lag %d", r.Lag)
+	case r.HasLag && r.Lag < 0:
+		role += fmt.Sprintf(", ahead by %d", -r.Lag)
+	}
+	return role
+}
+
+func replicasText(rows []replicaRow, hw int64) string {
+	var b strings.Builder
+	width := 0
+	for _, r := range rows {
+		width = max(width, len(r.role()))
+	}
+	for _, r := range rows {
+		line := fmt.Sprintf("broker %d  %-*s", r.Broker, width, r.role())
+		for i, v := range r.values {
+			line += fmt.Sprintf("  %d:%s", i, v)
+		}
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
+	if hw < 0 {
+		return b.String() + "high watermark unknown"
+	}
+	return b.String() + fmt.Sprint("high watermark ", hw)
+}
+
+const (
+	boxLeft  = 230
+	boxWidth = 84
+	boxRow   = 46
+)
+
+func replicasSVG(p cluster.Partition, rows []replicaRow, hw int64) string {
+	longest := 1
+	for _, r := range rows {
+		longest = max(longest, len(r.values))
+	}
+	width, height := boxLeft+boxWidth*longest+60, 44+boxRow*len(rows)+24
+	var b strings.Builder
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`, width, height, width, height)
+	fmt.Fprintf(&b, `<rect width="%d" height="%d" rx="6" fill="#fff"/><text x="12" y="22" fill="#111" font-weight="bold">%s</text>`, width, height, html.EscapeString(p.String()))
+	for i := range longest {
+		fmt.Fprintf(&b, `<text x="%d" y="34" text-anchor="middle" fill="#888" font-size="11">%d</text>`, boxLeft+i*boxWidth+boxWidth/2, i)
+	}
+	for row, r := range rows {
+		y := 44 + row*boxRow
+		fill := "#111"
+		if !r.Known {
+			fill = "#c22"
+		}
+		fmt.Fprintf(&b, `<text x="12" y="%d" fill="%s">broker %d</text><text x="72" y="%d" fill="#666" font-size="11">%s</text>`, y+20, fill, r.Broker, y+20, html.EscapeString(r.role()))
+		for i, v := range r.values {
+			colour := fieldColours[int(r.epochs[i])%len(fieldColours)]
+			fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%d" height="30" rx="3" fill="%s" stroke="#456"/><text x="%d" y="%d" text-anchor="middle" fill="#111" font-size="11">%s</text>`,
+				boxLeft+i*boxWidth+2, y, boxWidth-4, colour, boxLeft+i*boxWidth+boxWidth/2, y+19, html.EscapeString(short(v)))
+		}
+	}
+	if hw >= 0 {
+		x := boxLeft + int(hw)*boxWidth
+		fmt.Fprintf(&b, `<line x1="%d" y1="38" x2="%d" y2="%d" stroke="#0a7a3d" stroke-width="2"/><text x="%d" y="%d" text-anchor="middle" fill="#0a7a3d" font-size="11">high watermark %d</text>`, x, x, height-22, x, height-8, hw)
+	}
+	b.WriteString(`</svg>`)
+	return b.String()
+}
+
+func short(v string) string {
+	if r := []rune(v); len(r) > 13 {
+		return string(r[:12]) + "…"
+	}
+	return v
+}
