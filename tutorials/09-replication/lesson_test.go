@@ -39,18 +39,15 @@ broker 1  leader             0:DTW-ATL  1:ORD-LGA  2:SEA-SFO
 broker 2  follower           0:DTW-ATL  1:ORD-LGA  2:SEA-SFO
 broker 3  follower, unknown
 high watermark 2`},
-		{Number: 6, Body: cell06, Source: "README.md:143", Want: `BOS-DCA: not acknowledged: cluster: flights/0: replica: offset 3 is on the leader only in part: missing on broker 3 (behind, to be caught up); the leader keeps it, catch the others up
+		{Number: 6, Body: cell06, Source: "README.md:143", Want: `broker 3 lags by 1
+BOS-DCA: not acknowledged: cluster: flights/0: replica: offset 3 is on the leader only in part: missing on broker 3 (behind, to be caught up); the leader keeps it, catch the others up
 catch up: <nil>
 LAX-SJC: acknowledged, offset 4
-broker 1  leader           0:DTW-ATL  1:ORD-LGA  2:SEA-SFO
-broker 2  follower         0:DTW-ATL  1:ORD-LGA  2:SEA-SFO
-broker 3  follower, lag 1  0:DTW-ATL  1:ORD-LGA
-high watermark 2
 broker 1  leader    0:DTW-ATL  1:ORD-LGA  2:SEA-SFO  3:BOS-DCA  4:LAX-SJC
 broker 2  follower  0:DTW-ATL  1:ORD-LGA  2:SEA-SFO  3:BOS-DCA  4:LAX-SJC
 broker 3  follower  0:DTW-ATL  1:ORD-LGA  2:SEA-SFO  3:BOS-DCA  4:LAX-SJC
 high watermark 5`},
-		{Number: 8, Body: cell08, Source: "README.md:184", Want: `DTW-ATL: not acknowledged: cluster: flights/0: replica: offset 0 is on the leader only in part: missing on broker 3 (commitlog: the log in root/broker-000003/topics/flights/partition-000000 refuses appends since a write failed: write root/broker-000003/topics/flights/partition-000000/checkpoint.tmp: no space left on device; close and reopen it); the leader keeps it, catch the others up
+		{Number: 8, Body: cell08, Source: "README.md:183", Want: `DTW-ATL: not acknowledged: cluster: flights/0: replica: offset 0 is on the leader only in part: missing on broker 3 (commitlog: the log in root/broker-000003/topics/flights/partition-000000 refuses appends since a write failed: write root/broker-000003/topics/flights/partition-000000/checkpoint.tmp: no space left on device; close and reopen it); the leader keeps it, catch the others up
 broker 1  leader           0:DTW-ATL
 broker 2  follower         0:DTW-ATL
 broker 3  follower, lag 1
@@ -63,7 +60,7 @@ broker 3  cannot store: ends at 0
 broker 2 → broker 1: I end at 1
 broker 3 → broker 1: cannot store
 broker 1  cannot acknowledge offset 0`},
-		{Number: 9, Body: cell09, Source: "README.md:227", Want: `true at offset 5
+		{Number: 9, Body: cell09, Source: "README.md:226", Want: `true at offset 5
 cluster: flights/0: replica: broker 2 parts from its leader, broker 1, at offset 5: the records there are not the leader's; nothing was changed, recover the replica to cut it there
 broker 1  leader           0:DTW-ATL  1:ORD-LGA  2:SEA-SFO  3:BOS-DCA  4:LAX-SJC  5:PHX-LAX
 broker 2  follower         0:DTW-ATL  1:ORD-LGA  2:SEA-SFO  3:BOS-DCA  4:LAX-SJC  5:PHX-SAN
@@ -159,7 +156,9 @@ func cell06() {
 //line README.md:143
 	c := open(lab.Dir("09-replication"), nil)
 	defer c.Close()
-	lab.ShowReplicas(c, flights)
+	s, err := c.Status(flights)
+	must(err)
+	fmt.Println("broker 3 lags by", s.Replicas[2].Lag)
 	send(c, "BOS-DCA")
 	fmt.Println("catch up:", c.CatchUp(ctx, flights, 3))
 	send(c, "LAX-SJC")
@@ -170,7 +169,7 @@ func cell06() {
 func TestCell06(t *testing.T) { cell.Run(t, 6) }
 
 func cell08() {
-//line README.md:184
+//line README.md:183
 	disk, seen := vfs.NewMem(), lab.Record(3)
 	c, err := cluster.Open("root", cluster.Options{Sequential: true, Observe: seen.Observe, Log: commitlog.Options{FS: disk}})
 	must(err)
@@ -190,11 +189,11 @@ func cell08() {
 	seen.Show()
 }
 
-//line README.md:184
+//line README.md:183
 func TestCell08(t *testing.T) { cell.Run(t, 8) }
 
 func cell09() {
-//line README.md:227
+//line README.md:226
 	dir := lab.Dir("09-replication")
 	for broker, value := range map[int]string{1: "PHX-LAX", 2: "PHX-SAN"} {
 		l, err := commitlog.Open(fmt.Sprintf("%s/broker-%06d/topics/flights/partition-000000", dir, broker), commitlog.Options{})
@@ -212,10 +211,10 @@ func cell09() {
 	lab.ShowReplicas(c, flights)
 }
 
-//line README.md:227
+//line README.md:226
 func TestCell09(t *testing.T) { cell.Run(t, 9) }
 
-//line README.md:266
+//line README.md:265
 func TestP09_AnUnacknowledgedRecordStaysOnTheLeaderAndOutOfSight(t *testing.T) {
 	c := open(t.TempDir(), nil)
 	defer c.Close()
@@ -234,12 +233,12 @@ func TestP09_AnUnacknowledgedRecordStaysOnTheLeaderAndOutOfSight(t *testing.T) {
 	}
 }
 
-//line README.md:294
+//line README.md:293
 func commonPrefix(a, b []commitlog.Sum) int64 {
 	return -1 // your turn
 }
 
-//line README.md:302
+//line README.md:301
 func TestP09_Exercise(t *testing.T) {
 	if commonPrefix(nil, nil) == -1 {
 		t.Skip("your turn: write commonPrefix in the cell above")
@@ -247,7 +246,7 @@ func TestP09_Exercise(t *testing.T) {
 	checkPrefix(t, commonPrefix)
 }
 
-//line README.md:309
+//line README.md:308
 func checkPrefix(t *testing.T, f func(a, b []commitlog.Sum) int64) {
 	sum := func(base, next int64, hash uint64) commitlog.Sum {
 		return commitlog.Sum{Base: base, Next: next, Hash: hash}
@@ -260,7 +259,7 @@ func checkPrefix(t *testing.T, f func(a, b []commitlog.Sum) int64) {
 	require.Equal(t, int64(3), f(one, []commitlog.Sum{one[0], sum(3, 5, 2)}), "a frame is the same as a whole or not at all")
 }
 
-//line README.md:324
+//line README.md:323
 func longestPrefix(a, b []commitlog.Sum) int64 {
 	same := int64(0)
 	for i := range min(len(a), len(b)) {
@@ -272,5 +271,5 @@ func longestPrefix(a, b []commitlog.Sum) int64 {
 	return same
 }
 
-//line README.md:335
+//line README.md:334
 func TestP09_Answer(t *testing.T) { checkPrefix(t, longestPrefix) }

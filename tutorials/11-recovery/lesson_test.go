@@ -109,8 +109,8 @@ func cell04() {
 	failedOver(nil, dir)
 	c := open(nil, dir, nil, 2, 3, 1)
 	defer c.Close()
-	lab.ShowReplicas(c, flights)
 	fmt.Println(c.CatchUp(ctx, flights, 1))
+	lab.ShowReplicas(c, flights)
 }
 
 //line README.md:83
