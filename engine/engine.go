@@ -11,6 +11,7 @@ import (
 
 	"logbook/engine/commitlog"
 	"logbook/engine/consumer"
+	"logbook/engine/coordinator"
 	"logbook/engine/producer"
 	"logbook/engine/topic"
 	"logbook/engine/vfs"
@@ -42,7 +43,8 @@ type Engine struct {
 	opt       Options
 	committer *commitlog.Committer
 	offsets   *consumer.LogStore
-	groups    *coordinator
+	groups    *coordinator.Coordinator
+	states    *groupStorage
 
 	mu        sync.Mutex
 	topics    map[string]*topic.Topic
@@ -75,7 +77,7 @@ func Open(dir string, opt Options) (*Engine, error) {
 	if e.offsets, err = consumer.OpenLogStore(filepath.Join(dir, "offsets"), e.logOptions(commitlog.Options{})); err != nil {
 		return nil, err
 	}
-	if e.groups, err = openCoordinator(e, filepath.Join(dir, "groups")); err != nil {
+	if e.groups, e.states, err = openGroups(e, filepath.Join(dir, "groups")); err != nil {
 		return nil, errors.Join(err, e.offsets.Close())
 	}
 	return e, nil
@@ -208,11 +210,11 @@ func (e *Engine) Close() error {
 	for _, p := range producers {
 		problems = append(problems, ignore(p.Close(), producer.ErrClosed))
 	}
-	e.groups.close()
+	e.groups.Close()
 	for _, t := range e.topics {
 		problems = append(problems, ignore(t.Close(), topic.ErrClosed))
 	}
-	problems = append(problems, e.groups.log.Close(), e.offsets.Close())
+	problems = append(problems, e.states.log.Close(), e.offsets.Close())
 	return errors.Join(problems...)
 }
 

@@ -20,12 +20,12 @@ import (
 // doc.go shows the same order to readers.
 var layers = []string{
 	"record", "record/compression", "record/recordtest", "vfs", "commitlog", "commitlog/logtest", "commitlog/mutate",
-	"topic", "topic/topictest", "consumer", "consumer/offsettest", "producer", "group", "group/grouptest", "replica", "controller", "controller/controllertest", "cluster", "spacetime",
+	"topic", "topic/topictest", "consumer", "consumer/offsettest", "producer", "group", "group/grouptest", "coordinator", "replica", "controller", "controller/controllertest", "cluster", "spacetime",
 	"broker", "lab", "cmd/logbook",
 }
 
 // standardOnly are the packages that depend on nothing but the standard library.
-var standardOnly = []string{"record", "record/recordtest", "vfs", "commitlog", "commitlog/logtest", "topic", "topic/topictest", "consumer", "consumer/offsettest", "producer", "group", "group/grouptest", "replica", "controller", "controller/controllertest", "cluster", "spacetime"}
+var standardOnly = []string{"record", "record/recordtest", "vfs", "commitlog", "commitlog/logtest", "topic", "topic/topictest", "consumer", "consumer/offsettest", "producer", "group", "group/grouptest", "coordinator", "replica", "controller", "controller/controllertest", "cluster", "spacetime"}
 
 const root = "logbook/engine/"
 

@@ -100,7 +100,7 @@ func (m *Member) join(ctx context.Context) error {
 		if r.Member == "" {
 			r.NewMember = m.group + "-" + rand.Text()[:12]
 		}
-		reply, err := m.engine.groups.call(ctx, m.group, r)
+		reply, err := m.engine.callGroup(ctx, m.group, r)
 		if errors.Is(err, group.ErrUnknownMember) && r.Member != "" {
 			m.assign("", 0, nil) // it was away too long: start over
 			continue
@@ -109,7 +109,7 @@ func (m *Member) join(ctx context.Context) error {
 			return err
 		}
 		sync := group.Request{Kind: group.Sync, Member: reply.Member, Instance: m.opt.Instance, Generation: reply.Generation}
-		synced, err := m.engine.groups.call(ctx, m.group, sync)
+		synced, err := m.engine.callGroup(ctx, m.group, sync)
 		if err == nil {
 			return m.assign(reply.Member, reply.Generation, synced.Partitions)
 		}
@@ -160,7 +160,7 @@ func (m *Member) heartbeats(ctx context.Context) {
 			return
 		case <-time.After(m.opt.SessionTimeout / 3):
 		}
-		_, err := m.engine.groups.call(ctx, m.group, group.Request{
+		_, err := m.engine.callGroup(ctx, m.group, group.Request{
 			Kind: group.Heartbeat, Member: m.ID(), Instance: m.opt.Instance, Generation: m.Generation(),
 		})
 		if err != nil && m.mustRejoin(err) {
@@ -307,7 +307,7 @@ func (m *Member) Commit(ctx context.Context) error {
 	if len(offsets) == 0 {
 		return nil
 	}
-	_, err := m.engine.groups.call(ctx, m.group, r)
+	_, err := m.engine.callGroup(ctx, m.group, r)
 	return err
 }
 
@@ -343,6 +343,6 @@ func (m *Member) Close() error {
 	if failed {
 		return nil
 	}
-	_, err := m.engine.groups.call(context.Background(), m.group, group.Request{Kind: group.Leave, Member: id, Instance: m.opt.Instance})
+	_, err := m.engine.callGroup(context.Background(), m.group, group.Request{Kind: group.Leave, Member: id, Instance: m.opt.Instance})
 	return ignore(ignore(err, group.ErrUnknownMember), ErrClosed)
 }

@@ -285,7 +285,7 @@ func (c *Consumer) Commit() error {
 		return ErrClosed
 	}
 	if end := c.log.EndOffset(); c.position > end {
-		return &CommitBeyondEndError{Progress: c.progress, Wanted: c.position, End: end}
+		return CheckCommit(c.progress, c.position, end)
 	}
 	if err := c.cfg.Store.Commit(c.progress, c.position); err != nil {
 		return err
@@ -300,5 +300,19 @@ func (c *Consumer) Close() error {
 		return ErrClosed
 	}
 	c.closed = true
+	return nil
+}
+
+// CheckCommit holds an offset that is to be committed to what the partition holds: from 0
+// to its log end offset.
+//
+// Errors: *NegativeOffsetError, *CommitBeyondEndError.
+func CheckCommit(p Progress, offset, end int64) error {
+	switch {
+	case offset < 0:
+		return &NegativeOffsetError{Progress: p, Offset: offset}
+	case offset > end:
+		return &CommitBeyondEndError{Progress: p, Wanted: offset, End: end}
+	}
 	return nil
 }
