@@ -56,9 +56,6 @@ func Listen(ctx context.Context, s Settings) (net.Listener, error) {
 	return lc.Listen(ctx, "tcp", s.Address())
 }
 
-// shutdownGrace is how long requests that were accepted may take to finish.
-const shutdownGrace = 10 * time.Second
-
 // Serve answers HTTP on ln until ctx ends, then finishes what it accepted and returns.
 // It closes ln.
 func Serve(ctx context.Context, ln net.Listener, s Settings, logger *slog.Logger) error {

@@ -200,6 +200,8 @@ func (h *host) perform(effects []replica.Effect) {
 				h.observe(Cut, Event{Err: err})
 			}
 			h.perform(h.logged(err))
+		case replica.Advance:
+			h.perform(h.logged(h.log.AdvanceLogStart(e.To)))
 		case replica.Compare:
 			same, differs, err := compareSums(h.log, e.From, e.Sums)
 			h.perform(h.step(func(r *replica.Replica) []replica.Effect { return r.Compared(h.node.now(), same, differs, err) }))

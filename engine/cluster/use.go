@@ -131,6 +131,18 @@ func (n *Node) wrap(p Partition, err error) error {
 	return err
 }
 
+// Trim cuts the front of a partition's log that this node leads, by retention or any other
+// rule that cut follows; the followers' logs follow.
+func (n *Node) Trim(p Partition, cut func(*commitlog.Log) error) error {
+	h, err := n.leading(p)
+	if err != nil {
+		return err
+	}
+	err = cut(h.log)
+	h.perform(h.step(func(r *replica.Replica) []replica.Effect { return r.Trimmed(n.now(), h.log.StartOffset()) }))
+	return err
+}
+
 // Log returns a replica's log, which the node owns, for looking at: consumers read
 // through Read, which stops at the high watermark.
 func (n *Node) Log(p Partition) (*commitlog.Log, error) {

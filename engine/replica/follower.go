@@ -131,9 +131,7 @@ func (r *Replica) answered(m Message) {
 func (r *Replica) frames(m Message) {
 	if len(m.Frames) == 0 {
 		r.raise(m.HighWatermark)
-		if r.caughtUp(m.End) {
-			r.fetch()
-		}
+		r.advance(m)
 		return
 	}
 	if m.Offset != r.log.End {
@@ -144,10 +142,23 @@ func (r *Replica) frames(m Message) {
 	r.emit(Copy{Frames: m.Frames, Epoch: m.FrameEpoch})
 	r.foll.after = func() {
 		r.raise(m.HighWatermark)
+		r.advance(m)
+	}
+}
+
+// advance follows the leader's retention, and then fetches on.
+func (r *Replica) advance(m Message) {
+	goOn := func() {
 		if r.caughtUp(m.End) {
 			r.fetch()
 		}
 	}
+	if m.Start <= r.log.Start || m.Start > r.log.End {
+		goOn()
+		return
+	}
+	r.foll.phase, r.foll.after = storing, goOn
+	r.emit(Advance{m.Start})
 }
 
 // stored handles the disk's answer.

@@ -84,6 +84,8 @@ type (
 	Truncate struct{ To int64 }
 	// Reset: empty the log, to go on at an offset. Answer with Logged.
 	Reset struct{ To int64 }
+	// Advance: the leader's log starts there now; drop what lies below. Answer with Logged.
+	Advance struct{ To int64 }
 	// Compare: compare the leader's sums with the log's own from the offset on. Answer
 	// with Compared.
 	Compare struct {
@@ -122,6 +124,7 @@ func (StartEpoch) effect() {}
 func (Copy) effect()       {}
 func (Truncate) effect()   {}
 func (Reset) effect()      {}
+func (Advance) effect()    {}
 func (Compare) effect()    {}
 func (Send) effect()       {}
 func (SendFrames) effect() {}

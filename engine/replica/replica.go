@@ -194,6 +194,13 @@ func (r *Replica) Logged(now time.Time, log Log, err error) []Effect {
 	return r.effects()
 }
 
+// Trimmed tells a leader that its log was cut at the front, by retention.
+func (r *Replica) Trimmed(now time.Time, start int64) []Effect {
+	r.begin(now)
+	r.log.Start = max(r.log.Start, start)
+	return r.effects()
+}
+
 // Step handles a message from another replica.
 func (r *Replica) Step(now time.Time, m Message) []Effect {
 	r.begin(now)

@@ -30,6 +30,7 @@ var update = flag.Bool("update", false, "write what happens into the transcripts
 //	deliver [2>1] [n], drop [2>1] [n]                messages under way, on one link or all until quiet
 //	hold 2>1, release                                take one out of order
 //	catchup 2, recover 2, lost 1 2 (contact of 1 with 2)
+//	trim 1 3                                         retention moves the leader's log start
 //	disk 2 fails, disk 2 works, poke 2 x [epoch=3]   what the machine knows nothing of
 //	restart 2 [lose=1]                               and lose records that were not synced
 //	accept, reject [unsure]                          the controller answers a proposal
@@ -175,6 +176,10 @@ func (s *stage) command(words []string) {
 		}
 		l.enter(epoch)
 		l.records = append(l.records, fakeRecord{epoch, words[2]})
+	case "trim":
+		l, to := s.logs[number(words[1])], int64(number(words[2]))
+		l.records, l.start = l.records[to-l.start:], to
+		s.perform(number(words[1]), s.machines[number(words[1])].Trimmed(s.now, to))
 	case "start":
 		s.logs[number(words[1])].start = int64(number(words[2]))
 		s.logs[number(words[1])].records = s.logs[number(words[1])].records[number(words[2]):]
@@ -407,6 +412,9 @@ func (s *stage) perform(i id, effects []replica.Effect) {
 		case replica.Reset:
 			s.say("%d empties its log, to go on at %d", i, e.To)
 			logged(func() { *l = fakeLog{start: e.To} })
+		case replica.Advance:
+			s.say("%d drops what lies below %d", i, e.To)
+			logged(func() { l.records, l.start = l.records[e.To-l.start:], e.To })
 		case replica.Compare:
 			ours := l.sums(e.From, len(e.Sums))
 			same := e.From

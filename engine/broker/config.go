@@ -1,0 +1,112 @@
+package broker
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"time"
+
+	"logbook/engine/commitlog"
+	"logbook/engine/replica"
+)
+
+// Config configures a broker. ID and Data must be set; every other zero value is usable.
+type Config struct {
+	ID   replica.BrokerID
+	Data string // directory
+	// Advertise is the host:port that clients and peers are told; empty is the listener's.
+	Advertise string
+	// Peers are the other brokers' addresses.
+	Peers map[replica.BrokerID]string
+	// Controller is "manual" (decisions are calls, kept by the broker with the lowest id) or
+	// "first-alive" (each broker reckons). Empty is manual for one broker, else first-alive.
+	Controller string
+	// Acks is what a produce that does not say waits for; MinInSync is for quorum.
+	Acks      replica.Acks
+	MinInSync int
+	// Retention is applied to each topic's partitions, now and then.
+	Retention commitlog.Retention
+
+	HealthEvery  time.Duration // between checks of a peer; 0 is 500 ms
+	FailAfter    int           // failed checks in a row that make a peer dead; 0 is 3
+	LagTimeout   time.Duration // an active follower that lags so long counts no more; 0 is 10 s
+	WriteTimeout time.Duration // longest that a write waits for followers; 0 is 10 s
+	AssumeDead   bool          // the start-up bug, to be looked at; see controller.FirstAlive
+
+	Token     string      // clients and peers must say it in their hello; empty: none
+	ServerTLS *tls.Config // nil: no TLS
+	PeerTLS   *tls.Config // for connections to peers
+
+	MaxConnections int           // 0 is 4096
+	MaxFrame       int           // bytes of a request; 0 is wire.DefaultMaxFrame
+	MaxMemory      int64         // bytes of requests under way, all connections together; 0 is 256 MiB
+	IdleTimeout    time.Duration // a connection that says nothing is closed; 0 is 10 min
+	RequestTimeout time.Duration // to send a request's bytes, or take a reply's; 0 is 30 s
+
+	Logger *slog.Logger
+	Now    func() time.Time
+	Log    commitlog.Options
+	// Dial, if set, takes the place of net.Dialer.DialContext for connections to peers.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+func (c Config) withDefaults() (Config, error) {
+	orElse := func(d *time.Duration, v time.Duration) {
+		if *d == 0 {
+			*d = v
+		}
+	}
+	orElse(&c.HealthEvery, 500*time.Millisecond)
+	orElse(&c.LagTimeout, 10*time.Second)
+	orElse(&c.WriteTimeout, 10*time.Second)
+	orElse(&c.IdleTimeout, 10*time.Minute)
+	orElse(&c.RequestTimeout, 30*time.Second)
+	if c.MaxConnections == 0 {
+		c.MaxConnections = 4096
+	}
+	if c.MaxFrame == 0 {
+		c.MaxFrame = 16 << 20
+	}
+	if c.MaxMemory == 0 {
+		c.MaxMemory = 256 << 20
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Controller == "" {
+		c.Controller = "manual"
+		if len(c.Peers) > 0 {
+			c.Controller = "first-alive"
+		}
+	}
+	c.Log.Now, c.Log.Logger = c.Now, c.Logger
+	switch {
+	case c.ID <= replica.None:
+		return c, fmt.Errorf("broker: the id is %d; ids are positive", c.ID)
+	case c.Data == "":
+		return c, fmt.Errorf("broker: no data directory is given")
+	case c.Controller != "manual" && c.Controller != "first-alive":
+		return c, fmt.Errorf("broker: the controller is %q; it must be manual or first-alive", c.Controller)
+	case c.Peers[c.ID] != "":
+		return c, fmt.Errorf("broker: broker %d is among its own peers; list the others only", c.ID)
+	case int64(c.MaxFrame) > c.MaxMemory:
+		return c, fmt.Errorf("broker: a frame may have %d bytes, and all of them together %d", c.MaxFrame, c.MaxMemory)
+	}
+	return c, nil
+}
+
+// all returns the ids of all brokers, in order.
+func (c *Config) all() []replica.BrokerID {
+	ids := []replica.BrokerID{c.ID}
+	for id := range c.Peers {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}

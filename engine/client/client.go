@@ -1,0 +1,354 @@
+// Package client speaks to a cluster of networked brokers: it finds leaders and
+// coordinators, follows redirects, connects again with growing pauses, and tries again
+// what may succeed later. Close a Client and everything made from it ends.
+//
+// A write whose connection broke may or may not have been stored; it is tried again, so
+// records are stored at least once.
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"logbook/engine/replica"
+	"logbook/engine/wire"
+)
+
+// ErrClosed: the client, or what was made from it, was closed.
+var ErrClosed = errors.New("client: closed")
+
+// Options configure a client. Brokers must be set.
+type Options struct {
+	Brokers []string // host:port of some brokers; the others are found
+	Name    string   // for the brokers' logs
+	Token   string
+	TLS     *tls.Config
+	// Timeout is the longest that one attempt may take, beyond what it asks to wait; 0 is 10 s.
+	Timeout time.Duration
+	// Patience is how long to try again what may succeed later; 0 is 30 s. A context that
+	// ends earlier counts too.
+	Patience time.Duration
+	// Dial, if set, takes the place of net.Dialer.DialContext.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// Client is a client of a cluster. It is safe for concurrent use, and keeps one connection
+// to each broker that it has to do with.
+type Client struct {
+	opt Options
+	ctx context.Context
+	end context.CancelFunc
+
+	mu      sync.Mutex
+	conns   map[string]*wire.Conn
+	dialing map[string]chan struct{}
+	brokers []string // where to ask
+	leaders map[wire.TopicPartition]string
+	topics  map[string]wire.Topic
+	coords  map[string]string
+	turns   map[string]int
+}
+
+// New returns a client. It connects when it has something to ask.
+func New(opt Options) (*Client, error) {
+	if len(opt.Brokers) == 0 {
+		return nil, errors.New("client: no broker to connect to; give host:port of one at least")
+	}
+	for _, b := range opt.Brokers {
+		if _, _, err := net.SplitHostPort(b); err != nil {
+			return nil, fmt.Errorf("client: broker %q is not host:port: %w", b, err)
+		}
+	}
+	if opt.Timeout == 0 {
+		opt.Timeout = 10 * time.Second
+	}
+	if opt.Patience == 0 {
+		opt.Patience = 30 * time.Second
+	}
+	if opt.Name == "" {
+		opt.Name = "logbook go client"
+	}
+	c := &Client{
+		opt: opt, conns: map[string]*wire.Conn{}, dialing: map[string]chan struct{}{}, brokers: slices.Clone(opt.Brokers),
+		leaders: map[wire.TopicPartition]string{}, topics: map[string]wire.Topic{}, coords: map[string]string{}, turns: map[string]int{},
+	}
+	c.ctx, c.end = context.WithCancel(context.Background())
+	return c, nil
+}
+
+// Close closes every connection. Calls under way fail.
+func (c *Client) Close() error {
+	c.end()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, conn := range c.conns {
+		conn.Close()
+	}
+	return nil
+}
+
+// conn returns the connection to an address, making it if need be; who comes while it is
+// made waits for it.
+func (c *Client) conn(ctx context.Context, address string) (*wire.Conn, error) {
+	for {
+		c.mu.Lock()
+		if c.ctx.Err() != nil {
+			c.mu.Unlock()
+			return nil, ErrClosed
+		}
+		if conn := c.conns[address]; conn != nil && conn.Err() == nil {
+			c.mu.Unlock()
+			return conn, nil
+		}
+		busy := c.dialing[address]
+		if busy == nil {
+			busy = make(chan struct{})
+			c.dialing[address] = busy
+			c.mu.Unlock()
+			return c.dial(ctx, address, busy)
+		}
+		c.mu.Unlock()
+		select {
+		case <-busy:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func (c *Client) dial(ctx context.Context, address string, busy chan struct{}) (*wire.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.opt.Timeout)
+	defer cancel()
+	d := wire.Dialer{Hello: wire.Hello{Client: c.opt.Name, Token: c.opt.Token}, TLS: c.opt.TLS, Dial: c.opt.Dial}
+	conn, err := d.Connect(ctx, address)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.dialing, address)
+	close(busy)
+	if err != nil {
+		return nil, err
+	}
+	if c.ctx.Err() != nil {
+		conn.Close()
+		return nil, ErrClosed
+	}
+	c.conns[address] = conn
+	return conn, nil
+}
+
+// at calls a broker. extra is what the request itself may wait.
+func at[R any](ctx context.Context, c *Client, address, kind string, request any, extra time.Duration) (R, error) {
+	var reply R // a fresh one for each attempt: nothing of an earlier one can show through
+	conn, err := c.conn(ctx, address)
+	if err != nil {
+		return reply, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.opt.Timeout+extra)
+	defer cancel()
+	err = conn.Call(ctx, kind, request, &reply)
+	return reply, err
+}
+
+// attempt is one try of a call: where to send it, and what to learn from a failure.
+type attempt struct {
+	address func(ctx context.Context) (string, error)
+	moved   func(address string) // the error names who to ask; "": it names nobody
+}
+
+// retry calls until it succeeds, fails for good, or patience or ctx end.
+func retry[R any](ctx context.Context, c *Client, a attempt, kind string, request any, extra time.Duration) (R, error) {
+	began := time.Now()
+	deadline := began.Add(c.opt.Patience)
+	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		address, err := a.address(ctx)
+		if err == nil {
+			var reply R
+			if reply, err = at[R](ctx, c, address, kind, request, extra); err == nil {
+				return reply, nil
+			}
+		}
+		var none R
+		again, redirected := c.judge(err, a, began)
+		switch {
+		case c.ctx.Err() != nil:
+			return none, ErrClosed
+		case ctx.Err() != nil:
+			return none, fmt.Errorf("%s: %w (the last attempt: %w)", kind, ctx.Err(), err)
+		case !again:
+			return none, err
+		case time.Now().Add(pause).After(deadline):
+			return none, fmt.Errorf("%s: no success in %v, the last attempt: %w", kind, c.opt.Patience, err)
+		case redirected:
+			continue // to somebody else, at once
+		}
+		select { // not all at the same moment
+		case <-time.After(pause/2 + rand.N(pause)):
+		case <-ctx.Done():
+		case <-c.ctx.Done():
+		}
+	}
+}
+
+// rumour is how long the news of a topic may take to come around.
+const rumour = time.Second
+
+// judge says whether an error may pass, and whether it named another broker to ask.
+func (c *Client) judge(err error, a attempt, began time.Time) (again, redirected bool) {
+	we, ok := errors.AsType[*wire.Error](err)
+	switch {
+	case errors.Is(err, ErrClosed):
+		return false, false
+	case !ok: // the network
+		a.moved("")
+		return true, false
+	case we.Code == wire.NotLeader || we.Code == wire.NotCoordinator:
+		a.moved(we.Address)
+		return true, we.Address != ""
+	case we.Code == wire.UnknownTopic:
+		// A topic that was just made may not have come around to all brokers.
+		a.moved("")
+		return time.Since(began) < rumour, false
+	}
+	if we.Temporary() {
+		a.moved("")
+	}
+	return we.Temporary(), false
+}
+
+// anyBroker asks one broker after another.
+func (c *Client) anyBroker() attempt {
+	i := -1
+	to := ""
+	return attempt{
+		address: func(context.Context) (string, error) {
+			if to != "" {
+				return to, nil
+			}
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			i++
+			return c.brokers[i%len(c.brokers)], nil
+		},
+		moved: func(address string) { to = address },
+	}
+}
+
+// Metadata describes the cluster; without names, all topics.
+func (c *Client) Metadata(ctx context.Context, topics ...string) (wire.MetadataReply, error) {
+	m, err := retry[wire.MetadataReply](ctx, c, c.anyBroker(), "metadata", wire.Metadata{Topics: topics}, 0)
+	if err == nil {
+		c.learn(m)
+	}
+	return m, err
+}
+
+// learn keeps what metadata say.
+func (c *Client) learn(m wire.MetadataReply) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	addresses := map[replica.BrokerID]string{}
+	for _, b := range m.Brokers {
+		addresses[b.ID] = b.Address
+		if b.Address != "" && !slices.Contains(c.brokers, b.Address) {
+			c.brokers = append(c.brokers, b.Address)
+		}
+	}
+	for _, t := range m.Topics {
+		c.topics[t.Name] = t
+		for i, p := range t.Partitions {
+			if address := addresses[p.Leader]; address != "" {
+				c.leaders[wire.TopicPartition{Topic: t.Name, Partition: i}] = address
+			}
+		}
+	}
+}
+
+// leader asks a partition's leader.
+func (c *Client) leader(topic string, id int) attempt {
+	p := wire.TopicPartition{Topic: topic, Partition: id}
+	return attempt{
+		address: func(ctx context.Context) (string, error) {
+			c.mu.Lock()
+			address := c.leaders[p]
+			c.mu.Unlock()
+			if address != "" {
+				return address, nil
+			}
+			if _, err := c.Metadata(ctx, topic); err != nil {
+				return "", err
+			}
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if address = c.leaders[p]; address == "" {
+				return "", &wire.Error{Code: wire.Unavailable, Message: fmt.Sprintf("nobody leads %s/%d at the moment", topic, id)}
+			}
+			return address, nil
+		},
+		moved: func(address string) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if address == "" {
+				delete(c.leaders, p)
+				return
+			}
+			c.leaders[p] = address
+		},
+	}
+}
+
+// coordinator asks a group's coordinator.
+func (c *Client) coordinator(name string) attempt {
+	return attempt{
+		address: func(ctx context.Context) (string, error) {
+			c.mu.Lock()
+			address := c.coords[name]
+			c.mu.Unlock()
+			if address != "" {
+				return address, nil
+			}
+			r, err := retry[wire.FindCoordinatorReply](ctx, c, c.anyBroker(), "find_coordinator", wire.FindCoordinator{Group: name}, 0)
+			if err != nil {
+				return "", err
+			}
+			c.mu.Lock()
+			c.coords[name] = r.Broker.Address
+			c.mu.Unlock()
+			return r.Broker.Address, nil
+		},
+		moved: func(address string) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if address == "" {
+				delete(c.coords, name)
+				return
+			}
+			c.coords[name] = address
+		},
+	}
+}
+
+// broker asks one broker, by its id.
+func (c *Client) broker(id replica.BrokerID) attempt {
+	return attempt{
+		address: func(ctx context.Context) (string, error) {
+			m, err := c.Metadata(ctx)
+			if err != nil {
+				return "", err
+			}
+			for _, b := range m.Brokers {
+				if b.ID == id {
+					return b.Address, nil
+				}
+			}
+			return "", &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("the cluster has no broker %d", id)}
+		},
+		moved: func(string) {},
+	}
+}

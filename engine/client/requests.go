@@ -1,0 +1,166 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	"logbook/engine/replica"
+	"logbook/engine/topic"
+	"logbook/engine/wire"
+)
+
+// AnyPartition lets the key decide, or the turn.
+const AnyPartition = -1
+
+// CreateTopic makes a topic.
+func (c *Client) CreateTopic(ctx context.Context, t wire.CreateTopic) (wire.Topic, error) {
+	r, err := retry[wire.CreateTopicReply](ctx, c, c.anyBroker(), "create_topic", t, 0)
+	return r.Topic, err
+}
+
+// Produced says where records landed.
+type Produced struct {
+	Topic     string
+	Partition int
+	Offset    int64 // of the first
+	Timestamp time.Time
+}
+
+// Produce stores records in a partition as one batch, and returns when acks ("leader",
+// "all", "quorum", or "" for the broker's default) is satisfied. With AnyPartition the
+// first record's key decides, by the topic's rule; without a key, partitions take turns.
+func (c *Client) Produce(ctx context.Context, name string, partition int, acks string, records ...wire.Record) (Produced, error) {
+	if partition == AnyPartition {
+		var key []byte
+		if len(records) > 0 {
+			key = records[0].Key
+		}
+		var err error
+		if partition, err = c.route(ctx, name, key); err != nil {
+			return Produced{}, err
+		}
+	}
+	r, err := retry[wire.ProduceReply](ctx, c, c.leader(name, partition), "produce",
+		wire.Produce{Topic: name, Partition: partition, Acks: acks, Records: records}, 0)
+	return Produced{Topic: name, Partition: r.Partition, Offset: r.Offset, Timestamp: time.UnixMilli(r.Timestamp)}, err
+}
+
+// route finds the partition for a key.
+func (c *Client) route(ctx context.Context, name string, key []byte) (int, error) {
+	t, err := c.Topic(ctx, name)
+	if err != nil {
+		return 0, err
+	}
+	if key != nil {
+		router, err := topic.RouterByName(t.Router)
+		if err != nil {
+			return 0, err
+		}
+		return router.Partition(key, len(t.Partitions)), nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	turn := c.turns[name]
+	c.turns[name] = turn + 1
+	return turn % len(t.Partitions), nil
+}
+
+// Topic describes a topic: its partition count and rule do not change.
+func (c *Client) Topic(ctx context.Context, name string) (wire.Topic, error) {
+	c.mu.Lock()
+	t, ok := c.topics[name]
+	c.mu.Unlock()
+	if ok {
+		return t, nil
+	}
+	m, err := c.Metadata(ctx, name)
+	if err != nil {
+		return wire.Topic{}, err
+	}
+	return m.Topics[0], nil
+}
+
+// Fetch reads records of a partition from an offset on. It waits up to wait for the first.
+func (c *Client) Fetch(ctx context.Context, name string, partition int, offset int64, maxBytes int, wait time.Duration) (wire.FetchReply, error) {
+	return retry[wire.FetchReply](ctx, c, c.leader(name, partition), "fetch",
+		wire.Fetch{Topic: name, Partition: partition, Offset: offset, MaxBytes: maxBytes, WaitMS: wait.Milliseconds()}, wait)
+}
+
+// Earliest, Latest and OffsetAt find offsets of a partition.
+func (c *Client) Earliest(ctx context.Context, name string, partition int) (int64, error) {
+	return c.listOffsets(ctx, wire.ListOffsets{Topic: name, Partition: partition, At: "earliest"})
+}
+
+// Latest is the offset behind the last record that can be read.
+func (c *Client) Latest(ctx context.Context, name string, partition int) (int64, error) {
+	return c.listOffsets(ctx, wire.ListOffsets{Topic: name, Partition: partition, At: "latest"})
+}
+
+// OffsetAt is the offset of the first record at or after a time.
+func (c *Client) OffsetAt(ctx context.Context, name string, partition int, at time.Time) (int64, error) {
+	return c.listOffsets(ctx, wire.ListOffsets{Topic: name, Partition: partition, At: "time", Timestamp: at.UnixMilli()})
+}
+
+func (c *Client) listOffsets(ctx context.Context, q wire.ListOffsets) (int64, error) {
+	r, err := retry[wire.ListOffsetsReply](ctx, c, c.leader(q.Topic, q.Partition), "list_offsets", q, 0)
+	return r.Offset, err
+}
+
+// Status describes a partition, replica by replica.
+func (c *Client) Status(ctx context.Context, name string, partition int) (wire.StatusReply, error) {
+	return retry[wire.StatusReply](ctx, c, c.anyBroker(), "status", wire.PartitionRequest{Topic: name, Partition: partition}, 5*time.Second)
+}
+
+// Failover gives a partition whose leader is gone a new one.
+func (c *Client) Failover(ctx context.Context, name string, partition int) (wire.FailoverReply, error) {
+	return retry[wire.FailoverReply](ctx, c, c.anyBroker(), "failover", wire.PartitionRequest{Topic: name, Partition: partition}, 30*time.Second)
+}
+
+// CatchUp makes a broker's replica copy what it lacks, after comparing what it has.
+func (c *Client) CatchUp(ctx context.Context, id replica.BrokerID, name string, partition int) error {
+	_, err := retry[wire.Empty](ctx, c, c.broker(id), "catch_up", wire.PartitionRequest{Topic: name, Partition: partition}, time.Hour)
+	return err
+}
+
+// Recover makes a broker's replica what its leader's is, and active again.
+func (c *Client) Recover(ctx context.Context, id replica.BrokerID, name string, partition int) error {
+	_, err := retry[wire.Empty](ctx, c, c.broker(id), "recover", wire.PartitionRequest{Topic: name, Partition: partition}, time.Hour)
+	return err
+}
+
+// Groups lists the groups of all brokers that answer.
+func (c *Client) Groups(ctx context.Context) ([]string, error) {
+	m, err := c.Metadata(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names := []string{}
+	for _, b := range m.Brokers {
+		if !b.Alive {
+			continue
+		}
+		r, err := retry[wire.ListGroupsReply](ctx, c, c.broker(b.ID), "list_groups", wire.Empty{}, 0)
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, r.Groups...)
+	}
+	return names, nil
+}
+
+// Group describes a group: members, partitions, committed offsets and lag.
+func (c *Client) Group(ctx context.Context, name string) (wire.DescribeGroupReply, error) {
+	return retry[wire.DescribeGroupReply](ctx, c, c.coordinator(name), "describe_group", wire.DescribeGroup{Group: name}, 5*time.Second)
+}
+
+// Committed returns a group's committed offsets; without partitions, all.
+func (c *Client) Committed(ctx context.Context, group string, partitions ...wire.TopicPartition) ([]wire.CommitOffset, error) {
+	r, err := retry[wire.FetchOffsetsReply](ctx, c, c.coordinator(group), "fetch_offsets", wire.FetchOffsets{Group: group, Partitions: partitions}, 0)
+	return r.Offsets, err
+}
+
+// ResetOffsets sets the committed offsets of a group that has no members.
+func (c *Client) ResetOffsets(ctx context.Context, group string, offsets ...wire.CommitOffset) error {
+	_, err := retry[wire.Empty](ctx, c, c.coordinator(group), "commit_offsets", wire.CommitOffsets{Group: group, Offsets: offsets, Reset: true}, 0)
+	return err
+}
