@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"testing"
 
@@ -34,7 +35,9 @@ func TestSettingsComeFromTheEnvironment(t *testing.T) {
 		"LOGBOOK_LOG_LEVEL": "DEBUG", "LOGBOOK_LOG_FORMAT": "json",
 	}))
 	require.NoError(t, err)
-	assert.Equal(t, broker.Settings{AppName: "ledger", Host: "::1", LogLevel: slog.LevelDebug, LogFormat: "json"}, s)
+	want := broker.DefaultSettings()
+	want.AppName, want.Host, want.Port, want.LogLevel, want.LogFormat = "ledger", "::1", 0, slog.LevelDebug, "json"
+	assert.Equal(t, want, s)
 	assert.Equal(t, "[::1]:0", s.Address())
 }
 
@@ -42,6 +45,9 @@ func TestEveryBadSettingIsReported(t *testing.T) {
 	bad := map[string]string{
 		"LOGBOOK_APP_NAME": "tab\there", "LOGBOOK_HOST": "not a host", "LOGBOOK_PORT": "70000",
 		"LOGBOOK_LOG_LEVEL": "loud", "LOGBOOK_LOG_FORMAT": "xml",
+		"LOGBOOK_BROKER_ID": "0", "LOGBOOK_BROKER_PORT": "-1", "LOGBOOK_ADVERTISE": "here", "LOGBOOK_PEERS": "1=a:1,1=b:2",
+		"LOGBOOK_CONTROLLER": "raft", "LOGBOOK_ACKS": "some", "LOGBOOK_MIN_IN_SYNC": "0", "LOGBOOK_RETENTION_AGE": "a week",
+		"LOGBOOK_RETENTION_BYTES": "-1", "LOGBOOK_HEALTH_EVERY": "1ms", "LOGBOOK_TOKEN": "short",
 	}
 	_, err := broker.LoadSettings(environment(bad))
 	require.Error(t, err)
@@ -66,10 +72,13 @@ func TestHealthOverHTTP(t *testing.T) {
 	var logs bytes.Buffer
 	logger := s.NewLogger(&logs)
 	ctx, stop := context.WithCancel(t.Context())
-	ln, err := broker.Listen(ctx, s)
+	ln, err := net.Listen("tcp", s.Address())
 	require.NoError(t, err)
+	b, err := broker.Open(broker.Config{ID: 1, Data: t.TempDir()})
+	require.NoError(t, err)
+	defer b.Close()
 	done := make(chan error, 1)
-	go func() { done <- broker.Serve(ctx, ln, s, logger) }()
+	go func() { done <- broker.ServeHTTP(ctx, ln, b, s, logger) }()
 
 	base := "http://" + ln.Addr().String()
 	res, err := http.Get(base + "/api/health")
@@ -81,7 +90,7 @@ func TestHealthOverHTTP(t *testing.T) {
 	assert.Equal(t, "application/json", res.Header.Get("Content-Type"))
 	assert.JSONEq(t, `{"status":"ok","service":"logbook-test"}`, string(body))
 
-	for path, want := range map[string]int{"/": 404, "/api/nothing": 404} {
+	for path, want := range map[string]int{"/": 200, "/docs/": 200, "/openapi.json": 200, "/metrics": 200, "/nothing": 404, "/api/nothing": 404} {
 		res, err := http.Get(base + path)
 		require.NoError(t, err)
 		res.Body.Close()

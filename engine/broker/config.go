@@ -3,9 +3,11 @@ package broker
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"slices"
 	"time"
 
@@ -99,6 +101,52 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("broker: a frame may have %d bytes, and all of them together %d", c.MaxFrame, c.MaxMemory)
 	}
 	return c, nil
+}
+
+// Config returns what a Broker is opened with. It reads the certificates.
+func (s Settings) Config(logger *slog.Logger) (Config, error) {
+	c := Config{
+		ID: replica.BrokerID(s.BrokerID), Data: s.Data, Advertise: s.Advertise, Peers: map[replica.BrokerID]string{}, Controller: s.Controller,
+		Acks: s.Acks, MinInSync: s.MinInSync, Retention: s.Retention, HealthEvery: s.Health, Token: s.Token, Logger: logger,
+	}
+	for id, address := range s.Peers {
+		if id != c.ID {
+			c.Peers[id] = address
+		} else if c.Advertise == "" {
+			c.Advertise = address
+		}
+	}
+	if (s.TLSCert == "") != (s.TLSKey == "") {
+		return c, fmt.Errorf("broker: LOGBOOK_TLS_CERT and LOGBOOK_TLS_KEY go together")
+	}
+	if s.TLSCert == "" {
+		return c, nil
+	}
+	cert, err := tls.LoadX509KeyPair(s.TLSCert, s.TLSKey)
+	if err != nil {
+		return c, fmt.Errorf("broker: LOGBOOK_TLS_CERT and LOGBOOK_TLS_KEY: %w", err)
+	}
+	c.ServerTLS = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
+	c.PeerTLS, err = ClientTLS(s.TLSCA)
+	return c, err
+}
+
+// ClientTLS returns the configuration of who connects: it trusts the certificates signed
+// by those in a PEM file, or the system's if that is empty.
+func ClientTLS(file string) (*tls.Config, error) {
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
+	if file == "" {
+		return cfg, nil
+	}
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("broker: reading the signers of certificates: %w", err)
+	}
+	cfg.RootCAs = x509.NewCertPool()
+	if !cfg.RootCAs.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("broker: %s holds no certificate in PEM", file)
+	}
+	return cfg, nil
 }
 
 // all returns the ids of all brokers, in order.

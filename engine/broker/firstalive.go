@@ -219,7 +219,7 @@ func (d *firstAlive) decider() replica.BrokerID { return replica.None }
 func (d *firstAlive) claims() []wire.Claim {
 	var out []wire.Claim
 	for _, c := range d.Claims() {
-		out = append(out, wire.Claim{Topic: c.Partition.Topic, Partition: c.Partition.ID, Epoch: c.Epoch})
+		out = append(out, wire.Claim{Topic: c.Partition.Topic, Partition: c.Partition.ID, Epoch: c.Epoch, Active: c.Active})
 	}
 	return out
 }
@@ -247,18 +247,19 @@ func (d *firstAlive) answered(peer replica.BrokerID, r wire.PingReply) {
 func (d *firstAlive) heard(peer replica.BrokerID, claims []wire.Claim) {
 	var in []controller.Claim
 	for _, c := range claims {
-		in = append(in, controller.Claim{Partition: controller.Partition{Topic: c.Topic, ID: c.Partition}, Epoch: c.Epoch})
+		in = append(in, controller.Claim{Partition: controller.Partition{Topic: c.Topic, ID: c.Partition}, Epoch: c.Epoch, Active: c.Active})
 	}
-	before := len(d.Claims())
-	d.Heard(peer, in)
-	if len(d.Claims()) != before {
-		d.hurry()
-	}
+	d.unlessSame(func() { d.Heard(peer, in) })
 }
 
 func (d *firstAlive) silent(peer replica.BrokerID) {
+	d.unlessSame(func() { d.Failed(peer) })
+}
+
+// unlessSame tells the others of new claims at once, if f has led to some.
+func (d *firstAlive) unlessSame(f func()) {
 	before := len(d.Claims())
-	d.Failed(peer)
+	f()
 	if len(d.Claims()) != before {
 		d.hurry()
 	}

@@ -2,34 +2,228 @@ package broker
 
 import (
 	"context"
+	"embed"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
+	"reflect"
+	"slices"
 	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/swaggest/swgui/v5emb"
+
+	"logbook/engine/replica"
+	"logbook/engine/wire"
 )
 
 // Health is the answer to GET /api/health.
 type Health struct {
-	Status  string `json:"status"` // "ok"
-	Service string `json:"service"`
+	Status  string `json:"status" doc:"ok"`
+	Service string `json:"service" doc:"LOGBOOK_APP_NAME"`
 }
 
-// Handler returns the broker's HTTP side.
-func Handler(s Settings, logger *slog.Logger) http.Handler {
+//go:embed page
+var pageFiles embed.FS
+
+// Handler returns the broker's HTTP side: the page at /, health, the API, its document
+// and its interactive documentation, and metrics. Nothing it serves needs the internet.
+func Handler(b *Broker, s Settings, logger *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/health", func(w http.ResponseWriter, r *http.Request) {
-		writeJSON(w, logger, Health{Status: "ok", Service: s.AppName})
+		w.Header().Set("Content-Type", "application/json")
+		if err := json.NewEncoder(w).Encode(Health{Status: "ok", Service: s.AppName}); err != nil {
+			logger.Debug("client went away", "error", err)
+		}
 	})
-	return logRequests(mux, logger)
+	cfg := huma.DefaultConfig("Logbook", "1")
+	cfg.Info.Description = "What a broker knows: brokers, topics, partitions, groups. Reading only; records travel by the protocol of engine/wire."
+	cfg.DocsPath = "" // its pages come from the internet
+	cfg.CreateHooks = nil
+	api := humago.New(mux, cfg)
+	routes(api, b, s)
+	docs := v5emb.New("Logbook", "/openapi.json", "/docs/")
+	mux.Handle("GET /docs", http.RedirectHandler("/docs/", http.StatusMovedPermanently))
+	mux.Handle("GET /docs/", docs)
+	registry := prometheus.Gatherers{b.metrics.registry}
+	own := prometheus.NewRegistry()
+	own.MustRegister(partitionCollector{b})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(append(registry, own), promhttp.HandlerOpts{}))
+	page, err := fs.Sub(pageFiles, "page")
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	mux.Handle("GET /{$}", http.FileServerFS(page))
+	return logRequests(secure(mux), logger)
 }
 
-func writeJSON(w http.ResponseWriter, logger *slog.Logger, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	if err := json.NewEncoder(w).Encode(v); err != nil {
-		logger.Debug("client went away", "error", err)
+// secure sets headers that keep other sites from using the page.
+func secure(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Header().Set("X-Frame-Options", "DENY")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// reply is an operation's answer.
+type reply[T any] struct{ Body T }
+
+// get adds an operation that reads.
+func get[Q, T any](api huma.API, id, path, summary string, f func(context.Context, *Q) (T, error)) {
+	op := huma.Operation{OperationID: id, Method: http.MethodGet, Path: path, Summary: summary}
+	huma.Register(api, op, func(ctx context.Context, q *Q) (*reply[T], error) {
+		out, err := f(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		return &reply[T]{Body: out}, nil
+	})
+}
+
+type none struct{}
+
+type partitionPath struct {
+	Topic     string `path:"topic" maxLength:"249"`
+	Partition int    `path:"partition" minimum:"0"`
+}
+
+type namePath struct {
+	Name string `path:"name" maxLength:"249"`
+}
+
+func routes(api huma.API, b *Broker, s Settings) {
+	// Served by the handler above; here it is documented.
+	api.OpenAPI().AddOperation(&huma.Operation{
+		OperationID: "health", Method: http.MethodGet, Path: "/api/health", Summary: "Shows that the process answers",
+		Responses: map[string]*huma.Response{"200": {Description: "It does", Content: map[string]*huma.MediaType{
+			"application/json": {Schema: huma.SchemaFromType(api.OpenAPI().Components.Schemas, reflect.TypeFor[Health]())},
+		}}},
+	})
+	get(api, "brokers", "/api/v1/brokers", "Lists the brokers, as this one sees them", func(context.Context, *none) ([]wire.Broker, error) { return b.brokers(), nil })
+	get(api, "topics", "/api/v1/topics", "Lists the topics with their partitions and leaders", func(context.Context, *none) ([]wire.Topic, error) {
+		m, err := b.Metadata(nil)
+		return m.Topics, httpError(b, err)
+	})
+	get(api, "topic", "/api/v1/topics/{name}", "Describes a topic", func(_ context.Context, q *namePath) (wire.Topic, error) {
+		m, err := b.Metadata([]string{q.Name})
+		if err != nil {
+			return wire.Topic{}, httpError(b, err)
+		}
+		return m.Topics[0], nil
+	})
+	get(api, "partition", "/api/v1/topics/{topic}/partitions/{partition}", "Describes a partition, replica by replica, with lag", func(ctx context.Context, q *partitionPath) (wire.StatusReply, error) {
+		st, err := b.Status(ctx, partition(q.Topic, q.Partition))
+		return st, httpError(b, err)
+	})
+	get(api, "groups", "/api/v1/groups", "Lists the consumer groups", func(ctx context.Context, _ *none) ([]string, error) { return b.groupNames(ctx), nil })
+	get(api, "group", "/api/v1/groups/{name}", "Describes a group: members, partitions, committed offsets, lag", func(ctx context.Context, q *namePath) (wire.DescribeGroupReply, error) {
+		g, err := b.group(ctx, q.Name)
+		return g, httpError(b, err)
+	})
+	get(api, "overview", "/api/v1/overview", "All of it at once, for the page", func(ctx context.Context, _ *none) (Overview, error) { return b.overview(ctx, s.AppName), nil })
+}
+
+// httpError turns an error into a problem document (RFC 9457).
+func httpError(b *Broker, err error) error {
+	if err == nil {
+		return nil
 	}
+	we := b.wireError(err)
+	status := http.StatusInternalServerError
+	switch we.Code {
+	case wire.UnknownTopic, wire.UnknownPartition:
+		status = http.StatusNotFound
+	case wire.BadRequest:
+		status = http.StatusBadRequest
+	case wire.Unavailable, wire.NotCoordinator, wire.NotLeader:
+		status = http.StatusServiceUnavailable
+	}
+	return huma.NewError(status, we.Message)
+}
+
+// Overview is everything that the page shows.
+type Overview struct {
+	Service    string                    `json:"service"`
+	Broker     replica.BrokerID          `json:"broker" doc:"the one that answers"`
+	Controller string                    `json:"controller"`
+	Brokers    []wire.Broker             `json:"brokers"`
+	Topics     []TopicOverview           `json:"topics"`
+	Groups     []wire.DescribeGroupReply `json:"groups"`
+}
+
+// TopicOverview is a topic with the status of each partition.
+type TopicOverview struct {
+	Name       string             `json:"name"`
+	Internal   bool               `json:"internal"`
+	Router     string             `json:"router"`
+	Partitions []wire.StatusReply `json:"partitions"`
+}
+
+// overviewLimit bounds what one look costs.
+const overviewLimit = 200
+
+func (b *Broker) overview(ctx context.Context, service string) Overview {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	o := Overview{Service: service, Broker: b.cfg.ID, Controller: b.cfg.Controller, Brokers: b.brokers(), Topics: []TopicOverview{}, Groups: []wire.DescribeGroupReply{}}
+	all := b.dir.topics()
+	left := overviewLimit
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		t := toWireTopic(name, all[name])
+		if t.Internal {
+			continue
+		}
+		to := TopicOverview{Name: name, Router: t.Router, Partitions: []wire.StatusReply{}}
+		for i := range t.Partitions {
+			if left--; left < 0 {
+				break
+			}
+			if s, err := b.Status(ctx, partition(name, i)); err == nil {
+				to.Partitions = append(to.Partitions, s)
+			}
+		}
+		o.Topics = append(o.Topics, to)
+	}
+	for _, name := range b.groupNames(ctx) {
+		if g, err := b.group(ctx, name); err == nil {
+			o.Groups = append(o.Groups, g)
+		}
+	}
+	return o
+}
+
+// groupNames lists the groups of all brokers that answer.
+func (b *Broker) groupNames(ctx context.Context) []string {
+	names := b.groups.names()
+	for _, l := range b.links {
+		var r wire.ListGroupsReply
+		ctx, cancel := context.WithTimeout(ctx, proberTimeout)
+		if err := l.call(ctx, "list_groups", wire.Empty{}, &r); err == nil {
+			names = append(names, r.Groups...)
+		}
+		cancel()
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// group describes a group, asking its coordinator.
+func (b *Broker) group(ctx context.Context, name string) (wire.DescribeGroupReply, error) {
+	out, err := b.groups.describe(ctx, name)
+	we, ok := errors.AsType[*wire.Error](err)
+	if !ok || we.Code != wire.NotCoordinator || b.links[we.Leader] == nil {
+		return out, err
+	}
+	err = b.links[we.Leader].call(ctx, "describe_group", wire.DescribeGroup{Group: name}, &out)
+	return out, err
 }
 
 func logRequests(next http.Handler, logger *slog.Logger) http.Handler {
@@ -50,17 +244,11 @@ func (w *statusWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// Listen opens the address that the settings name.
-func Listen(ctx context.Context, s Settings) (net.Listener, error) {
-	var lc net.ListenConfig
-	return lc.Listen(ctx, "tcp", s.Address())
-}
-
-// Serve answers HTTP on ln until ctx ends, then finishes what it accepted and returns.
+// ServeHTTP answers HTTP on ln until ctx ends, then finishes what it accepted and returns.
 // It closes ln.
-func Serve(ctx context.Context, ln net.Listener, s Settings, logger *slog.Logger) error {
+func ServeHTTP(ctx context.Context, ln net.Listener, b *Broker, s Settings, logger *slog.Logger) error {
 	srv := &http.Server{
-		Handler:           Handler(s, logger),
+		Handler:           Handler(b, s, logger),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       30 * time.Second,
 		WriteTimeout:      30 * time.Second,
@@ -68,7 +256,7 @@ func Serve(ctx context.Context, ln net.Listener, s Settings, logger *slog.Logger
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
 	}
-	logger.Info("serving", "address", ln.Addr().String(), "health", "http://"+ln.Addr().String()+"/api/health")
+	logger.Info("serving", "address", ln.Addr().String(), "health", "http://"+ln.Addr().String()+"/api/health", "page", "http://"+ln.Addr().String()+"/")
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(ln) }()
 	select {

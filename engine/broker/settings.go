@@ -1,6 +1,12 @@
-// Package broker is the process around the engine: its settings, its logging and its
-// HTTP side. It owns the listeners it opens and the goroutines that serve them; Serve
-// returns when they have ended.
+// Package broker is a broker on the network: the process around the engine, with its
+// settings, its logging, the protocol of package wire, links to the other brokers, and
+// HTTP.
+//
+// A Broker has one Node (package cluster) with its replicas, a controller (manual or
+// first-alive), a link to each peer, and a session for each connection that was made to
+// it. There is no lock that all data pass: appends to a partition meet in its log,
+// fetches take none, each group has its own. Serve owns every goroutine and returns when
+// they have ended.
 package broker
 
 import (
@@ -11,7 +17,11 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
+
+	"logbook/engine/commitlog"
+	"logbook/engine/replica"
 )
 
 // Settings configure a broker process. They come from LOGBOOK_* environment variables;
@@ -19,14 +29,32 @@ import (
 type Settings struct {
 	AppName   string     // LOGBOOK_APP_NAME: the service name that health reports
 	Host      string     // LOGBOOK_HOST: the address to bind, loopback unless told otherwise
-	Port      int        // LOGBOOK_PORT: 0 lets the system pick one
+	Port      int        // LOGBOOK_PORT: of HTTP; 0 lets the system pick one
 	LogLevel  slog.Level // LOGBOOK_LOG_LEVEL: debug, info, warn or error
 	LogFormat string     // LOGBOOK_LOG_FORMAT: text or json
+
+	BrokerID   int                         // LOGBOOK_BROKER_ID
+	BrokerPort int                         // LOGBOOK_BROKER_PORT: of the protocol; 0 lets the system pick one
+	Data       string                      // LOGBOOK_DATA: directory
+	Advertise  string                      // LOGBOOK_ADVERTISE: host:port that others are told; empty: what is bound
+	Peers      map[replica.BrokerID]string // LOGBOOK_PEERS: 1=host:port,2=host:port; this broker may be among them
+	Controller string                      // LOGBOOK_CONTROLLER: manual or first-alive; empty: manual for one broker, else first-alive
+	Acks       replica.Acks                // LOGBOOK_ACKS: leader, all or quorum
+	MinInSync  int                         // LOGBOOK_MIN_IN_SYNC: for quorum
+	Retention  commitlog.Retention         // LOGBOOK_RETENTION_AGE, LOGBOOK_RETENTION_BYTES: 0 keeps all
+	Health     time.Duration               // LOGBOOK_HEALTH_EVERY: between checks of a peer
+	Token      string                      // LOGBOOK_TOKEN: shared by brokers and clients; empty: none
+	TLSCert    string                      // LOGBOOK_TLS_CERT, LOGBOOK_TLS_KEY: PEM files; empty: no TLS
+	TLSKey     string
+	TLSCA      string // LOGBOOK_TLS_CA: PEM file of those who sign the peers' certificates
 }
 
 // DefaultSettings are what an empty environment gives.
 func DefaultSettings() Settings {
-	return Settings{AppName: "logbook", Host: "127.0.0.1", Port: 8000, LogLevel: slog.LevelInfo, LogFormat: "text"}
+	return Settings{
+		AppName: "logbook", Host: "127.0.0.1", Port: 8000, LogLevel: slog.LevelInfo, LogFormat: "text",
+		BrokerID: 1, BrokerPort: 9400, Data: "logbook-data", Acks: replica.AllActive, MinInSync: 1, Health: 500 * time.Millisecond,
+	}
 }
 
 // SettingError says which variable holds what it may not hold, and what it may.
@@ -56,11 +84,7 @@ var settings = []setting{
 		s.Host = v
 		return v != "" && !strings.ContainsAny(v, " /[]\t\n") && (net.ParseIP(v) != nil || !strings.Contains(v, ":"))
 	}},
-	{"LOGBOOK_PORT", "a port from 0 (any free one) to 65535", func(s *Settings, v string) bool {
-		n, err := strconv.Atoi(v)
-		s.Port = n
-		return err == nil && n >= 0 && n <= 65535
-	}},
+	{"LOGBOOK_PORT", "a port from 0 (any free one) to 65535", func(s *Settings, v string) bool { return setPort(&s.Port, v) }},
 	{"LOGBOOK_LOG_LEVEL", "debug, info, warn or error", func(s *Settings, v string) bool {
 		return s.LogLevel.UnmarshalText([]byte(v)) == nil
 	}},
@@ -68,6 +92,73 @@ var settings = []setting{
 		s.LogFormat = v
 		return v == "text" || v == "json"
 	}},
+	{"LOGBOOK_BROKER_ID", "a positive number", func(s *Settings, v string) bool {
+		n, err := strconv.ParseInt(v, 10, 32)
+		s.BrokerID = int(n)
+		return err == nil && n > 0
+	}},
+	{"LOGBOOK_BROKER_PORT", "a port from 0 (any free one) to 65535", func(s *Settings, v string) bool { return setPort(&s.BrokerPort, v) }},
+	{"LOGBOOK_DATA", "a directory", func(s *Settings, v string) bool { s.Data = v; return true }},
+	{"LOGBOOK_ADVERTISE", "host:port", func(s *Settings, v string) bool { s.Advertise = v; return isAddress(v) }},
+	{"LOGBOOK_PEERS", "a list like 1=host:port,2=host:port", setPeers},
+	{"LOGBOOK_CONTROLLER", "manual or first-alive", func(s *Settings, v string) bool {
+		s.Controller = v
+		return v == "manual" || v == "first-alive"
+	}},
+	{"LOGBOOK_ACKS", "leader, all or quorum", func(s *Settings, v string) bool {
+		var err error
+		s.Acks, err = replica.ParseAcks(v)
+		return err == nil
+	}},
+	{"LOGBOOK_MIN_IN_SYNC", "a positive number", func(s *Settings, v string) bool {
+		n, err := strconv.Atoi(v)
+		s.MinInSync = n
+		return err == nil && n > 0
+	}},
+	{"LOGBOOK_RETENTION_AGE", "a duration like 168h, or 0", func(s *Settings, v string) bool { return setDuration(&s.Retention.Age, v) }},
+	{"LOGBOOK_RETENTION_BYTES", "a number of bytes, or 0", func(s *Settings, v string) bool {
+		n, err := strconv.ParseInt(v, 10, 64)
+		s.Retention.Bytes = n
+		return err == nil && n >= 0
+	}},
+	{"LOGBOOK_HEALTH_EVERY", "a duration from 10ms to 1m", func(s *Settings, v string) bool {
+		return setDuration(&s.Health, v) && s.Health >= 10*time.Millisecond && s.Health <= time.Minute
+	}},
+	{"LOGBOOK_TOKEN", "at least 16 characters", func(s *Settings, v string) bool { s.Token = v; return len(v) >= 16 }},
+	{"LOGBOOK_TLS_CERT", "a PEM file", func(s *Settings, v string) bool { s.TLSCert = v; return true }},
+	{"LOGBOOK_TLS_KEY", "a PEM file", func(s *Settings, v string) bool { s.TLSKey = v; return true }},
+	{"LOGBOOK_TLS_CA", "a PEM file", func(s *Settings, v string) bool { s.TLSCA = v; return true }},
+}
+
+func setPort(port *int, v string) bool {
+	n, err := strconv.Atoi(v)
+	*port = n
+	return err == nil && n >= 0 && n <= 65535
+}
+
+func setDuration(d *time.Duration, v string) bool {
+	n, err := time.ParseDuration(v)
+	*d = n
+	return err == nil && n >= 0
+}
+
+func isAddress(v string) bool {
+	host, port, err := net.SplitHostPort(v)
+	n, perr := strconv.Atoi(port)
+	return err == nil && host != "" && perr == nil && n > 0 && n <= 65535
+}
+
+func setPeers(s *Settings, v string) bool {
+	s.Peers = map[replica.BrokerID]string{}
+	for part := range strings.SplitSeq(v, ",") {
+		id, address, ok := strings.Cut(strings.TrimSpace(part), "=")
+		n, err := strconv.ParseInt(id, 10, 32)
+		if !ok || err != nil || n <= 0 || !isAddress(address) || s.Peers[replica.BrokerID(n)] != "" {
+			return false
+		}
+		s.Peers[replica.BrokerID(n)] = address
+	}
+	return true
 }
 
 // LoadSettings reads the settings with lookup, which has the shape of os.LookupEnv. It
@@ -97,8 +188,11 @@ func Variables() [][2]string {
 	return out
 }
 
-// Address is host and port to listen on.
+// Address is host and port of HTTP.
 func (s Settings) Address() string { return net.JoinHostPort(s.Host, strconv.Itoa(s.Port)) }
+
+// BrokerAddress is host and port of the protocol.
+func (s Settings) BrokerAddress() string { return net.JoinHostPort(s.Host, strconv.Itoa(s.BrokerPort)) }
 
 // NewLogger returns the process's logger, which every part of the broker is handed.
 func (s Settings) NewLogger(w io.Writer) *slog.Logger {

@@ -37,7 +37,7 @@ type FirstAlive struct {
 	fails   map[replica.BrokerID]int
 	heard   map[replica.BrokerID]bool
 	alive   map[replica.BrokerID]bool
-	claims  map[replica.BrokerID]map[Partition]int32
+	claims  map[replica.BrokerID]map[Partition]Claim
 	seen    map[Partition]int32 // the highest epoch that was heard of
 	topics  map[string]Topic
 	told    []func(Partition, replica.Assignment)
@@ -62,6 +62,7 @@ type FirstAliveOptions struct {
 type Claim struct {
 	Partition Partition
 	Epoch     int32
+	Active    []replica.BrokerID // the replicas that it takes for in-sync
 }
 
 // NewFirstAlive returns the controller of one broker; brokers is the fixed list of all.
@@ -75,13 +76,13 @@ func NewFirstAlive(id replica.BrokerID, brokers []replica.BrokerID, opt FirstAli
 	}
 	c := &FirstAlive{
 		id: id, opt: opt, brokers: sorted, fails: map[replica.BrokerID]int{}, heard: map[replica.BrokerID]bool{},
-		alive: map[replica.BrokerID]bool{id: true}, claims: map[replica.BrokerID]map[Partition]int32{id: {}},
+		alive: map[replica.BrokerID]bool{id: true}, claims: map[replica.BrokerID]map[Partition]Claim{id: {}},
 		seen: map[Partition]int32{}, topics: map[string]Topic{},
 	}
 	for _, b := range sorted {
 		if b != id {
 			c.alive[b] = !opt.AssumeDead
-			c.claims[b] = map[Partition]int32{}
+			c.claims[b] = map[Partition]Claim{}
 		}
 	}
 	return c, nil
@@ -136,8 +137,9 @@ func (c *FirstAlive) Claims() []Claim {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var out []Claim
-	for p, epoch := range c.claims[c.id] {
-		out = append(out, Claim{p, epoch})
+	for p, claim := range c.claims[c.id] {
+		claim.Active = slices.Clone(c.topics[p.Topic].Partitions[p.ID].Active)
+		out = append(out, claim)
 	}
 	slices.SortFunc(out, func(a, b Claim) int {
 		return cmp.Or(cmp.Compare(a.Partition.Topic, b.Partition.Topic), cmp.Compare(a.Partition.ID, b.Partition.ID))
@@ -153,9 +155,9 @@ func (c *FirstAlive) Heard(peer replica.BrokerID, claims []Claim) {
 		return
 	}
 	c.fails[peer], c.alive[peer], c.heard[peer] = 0, true, true
-	c.claims[peer] = map[Partition]int32{}
+	c.claims[peer] = map[Partition]Claim{}
 	for _, claim := range claims {
-		c.claims[peer][claim.Partition] = claim.Epoch
+		c.claims[peer][claim.Partition] = claim
 		c.seen[claim.Partition] = max(c.seen[claim.Partition], claim.Epoch)
 	}
 	c.reckon()
@@ -170,7 +172,7 @@ func (c *FirstAlive) Failed(peer replica.BrokerID) {
 	}
 	if c.fails[peer]++; c.fails[peer] >= c.opt.FailAfter {
 		c.alive[peer], c.heard[peer] = false, true
-		c.claims[peer] = map[Partition]int32{}
+		c.claims[peer] = map[Partition]Claim{}
 	}
 	c.reckon()
 }
@@ -194,10 +196,9 @@ func (c *FirstAlive) reckonPartition(p Partition, a *replica.Assignment) {
 	switch {
 	case next.Leader != c.id:
 		delete(mine, p)
-		// Who else is active is for the leader to know.
-		next.Active = []replica.BrokerID{next.Leader}
-		if next.Leader == replica.None || next.Epoch == 0 {
-			next.Active = nil
+		next.Active = nil // the leader knows
+		if next.Leader != replica.None {
+			next.Active = slices.Clone(c.claims[next.Leader][p].Active)
 		}
 	case next.Epoch == 0:
 		if !c.informed(a.Replicas) {
@@ -205,7 +206,7 @@ func (c *FirstAlive) reckonPartition(p Partition, a *replica.Assignment) {
 			break
 		}
 		next.Epoch = c.nextEpoch(p)
-		mine[p], c.seen[p] = next.Epoch, next.Epoch
+		mine[p], c.seen[p] = Claim{Partition: p, Epoch: next.Epoch}, next.Epoch
 		next.Active = c.living(a.Replicas)
 	default:
 		next.Active = c.living(a.Active) // who died counts no more; who comes back is proposed
@@ -227,7 +228,7 @@ func (c *FirstAlive) decide(p Partition, a *replica.Assignment, next replica.Ass
 // claimant returns the living broker with the highest claim.
 func (c *FirstAlive) claimant(p Partition, replicas []replica.BrokerID) (leader replica.BrokerID, epoch int32) {
 	for _, id := range replicas {
-		if e := c.claims[id][p]; c.alive[id] && e > epoch {
+		if e := c.claims[id][p].Epoch; c.alive[id] && e > epoch {
 			leader, epoch = id, e
 		}
 	}

@@ -7,6 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"slices"
+	"strconv"
 )
 
 // Version is the protocol's version.
@@ -75,6 +78,9 @@ func ReadBody(r io.Reader, n int, buf *bytes.Buffer) error {
 
 // Parse reads an envelope from a frame's bytes.
 func Parse(data []byte) (Envelope, error) {
+	if e, ok := parseUsual(data); ok {
+		return e, nil
+	}
 	var e Envelope
 	if err := json.Unmarshal(data, &e); err != nil {
 		return e, &FrameError{Reason: "a frame is not a JSON object as it should be", Err: err}
@@ -86,6 +92,30 @@ func Parse(data []byte) (Envelope, error) {
 		return e, &FrameError{Reason: "a frame without a type"}
 	}
 	return e, nil
+}
+
+// parseUsual reads an envelope that was written as Append writes it, without looking at
+// the payload twice. Whatever is unusual is for the JSON decoder to judge.
+func parseUsual(data []byte) (Envelope, bool) {
+	e := Envelope{Version: Version}
+	rest, ok := bytes.CutPrefix(data, []byte(`{"v":1,"id":`))
+	if !ok || len(rest) == 0 || rest[len(rest)-1] != '}' {
+		return e, false
+	}
+	number, rest, ok := bytes.Cut(rest, []byte(`,"type":"`))
+	if !ok || len(number) > 20 {
+		return e, false
+	}
+	var err error
+	if e.ID, err = strconv.ParseUint(string(number), 10, 64); err != nil {
+		return e, false
+	}
+	kind, rest, ok := bytes.Cut(rest, []byte(`","payload":`))
+	if !ok || len(kind) == 0 || len(kind) > 64 || bytes.IndexFunc(kind, func(r rune) bool { return r != '_' && (r < 'a' || r > 'z') }) >= 0 {
+		return e, false
+	}
+	e.Type, e.Payload = string(kind), rest[:len(rest)-1]
+	return e, len(e.Payload) > 1 && e.Payload[0] == '{'
 }
 
 // Read reads a frame of at most limit bytes.
@@ -107,12 +137,19 @@ func Append(dst []byte, id uint64, kind string, payload any) ([]byte, error) {
 	if err != nil {
 		return dst, fmt.Errorf("wire: encoding a %s: %w", kind, err)
 	}
-	frame, err := json.Marshal(Envelope{Version: Version, ID: id, Type: kind, Payload: body})
+	name, err := json.Marshal(kind)
 	if err != nil {
 		return dst, fmt.Errorf("wire: encoding a %s: %w", kind, err)
 	}
-	dst = binary.BigEndian.AppendUint32(dst, uint32(len(frame)))
-	return append(dst, frame...), nil
+	start := len(dst)
+	dst = append(slices.Grow(dst, len(body)+80), 0, 0, 0, 0)
+	dst = fmt.Appendf(dst, `{"v":%d,"id":%d,"type":%s,"payload":`, Version, id, name)
+	dst = append(append(dst, body...), '}')
+	if len(dst)-start-4 > math.MaxInt32 {
+		return dst[:start], fmt.Errorf("wire: a %s of %d bytes fits no frame", kind, len(body))
+	}
+	binary.BigEndian.PutUint32(dst[start:], uint32(len(dst)-start-4))
+	return dst, nil
 }
 
 // Write writes a frame.

@@ -328,9 +328,10 @@ type FailoverReply struct {
 
 // Claim says that the sender leads a partition.
 type Claim struct {
-	Topic     string `json:"topic"`
-	Partition int    `json:"partition"`
-	Epoch     int32  `json:"epoch"`
+	Topic     string             `json:"topic"`
+	Partition int                `json:"partition"`
+	Epoch     int32              `json:"epoch"`
+	Active    []replica.BrokerID `json:"active,omitempty" doc:"the replicas that it takes for in-sync"`
 }
 
 // Ping is a sign of life.

@@ -3,57 +3,100 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
-	"logbook/engine/broker"
+	"logbook/engine/wire"
+)
+
+// Exit codes, as --help lists them.
+const (
+	exitFailed      = 1
+	exitUsage       = 2
+	exitUnreachable = 3
+	exitUnknown     = 4
+	exitPromise     = 5
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := command().ExecuteContext(ctx)
+	interrupted := ctx.Err() != nil
 	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "logbook:", err)
-		os.Exit(1)
+	if err == nil || interrupted && errors.Is(err, context.Canceled) {
+		return
 	}
+	code, remedy := judge(err)
+	fmt.Fprintln(os.Stderr, "logbook:", strings.TrimPrefix(err.Error(), "logbook: "))
+	if remedy != "" {
+		fmt.Fprintln(os.Stderr, "  "+remedy)
+	}
+	os.Exit(code)
+}
+
+// usageError: the command line makes no sense.
+type usageError struct{ error }
+
+// judge gives an error's exit code, and what to do about it if that is not in the error.
+func judge(err error) (code int, remedy string) {
+	if _, ok := errors.AsType[usageError](err); ok {
+		return exitUsage, "run it with --help"
+	}
+	if we, ok := errors.AsType[*wire.Error](err); ok {
+		switch we.Code {
+		case wire.UnknownTopic, wire.UnknownPartition:
+			return exitUnknown, "logbook topic list shows what there is; logbook topic create NAME makes a topic"
+		case wire.Replication, wire.NotEnough:
+			return exitPromise, "logbook status TOPIC PARTITION shows who lacks it"
+		case wire.Unauthorized:
+			return exitFailed, "give the brokers' token with --token or LOGBOOK_TOKEN"
+		}
+		return exitFailed, ""
+	}
+	if _, ok := errors.AsType[*net.OpError](err); ok || errors.Is(err, wire.ErrConnClosed) {
+		return exitUnreachable, "is a broker there? start one with: logbook serve; or name it with --broker host:port"
+	}
+	return exitFailed, ""
 }
 
 func command() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "logbook",
-		Short:         "A Kafka-style event log",
+		Use:   "logbook",
+		Short: "A Kafka-style event log",
+		Long: `Logbook is a Kafka-style event log: brokers, and what one needs to use and look at them.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no broker answers, 4 no such topic or
+partition, 5 stored on the leader but not acknowledged by the replicas.`,
+		Example: `  logbook cluster                                 # three brokers, for trying things
+  logbook topic create flights --partitions 3
+  echo "DTW:delayed" | logbook produce flights --key-separator :
+  logbook consume flights --group dashboards`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(serveCommand())
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	var o common
+	o.flags(root)
+	root.AddCommand(
+		serveCommand(), clusterCommand(), topicCommand(&o), produceCommand(&o), consumeCommand(&o), groupCommand(&o),
+		statusCommand(&o), failoverCommand(&o), recoverCommand(&o), inspectCommand(&o), benchCommand(&o),
+	)
 	return root
 }
 
-func serveCommand() *cobra.Command {
-	long := "Serve runs a broker until it is interrupted. It is configured by environment variables:\n"
-	for _, v := range broker.Variables() {
-		long += fmt.Sprintf("\n  %-20s %s", v[0], v[1])
-	}
-	return &cobra.Command{
-		Use:   "serve",
-		Short: "Run a broker",
-		Long:  long,
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := broker.LoadSettings(os.LookupEnv)
-			if err != nil {
-				return err
-			}
-			ln, err := broker.Listen(cmd.Context(), s)
-			if err != nil {
-				return fmt.Errorf("cannot listen on %s (set LOGBOOK_HOST and LOGBOOK_PORT): %w", s.Address(), err)
-			}
-			return broker.Serve(cmd.Context(), ln, s, s.NewLogger(cmd.ErrOrStderr()))
-		},
+// args makes wrong arguments a usage error.
+func args(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, a []string) error {
+		if err := check(cmd, a); err != nil {
+			return usageError{fmt.Errorf("%w; usage: %s", err, cmd.UseLine())}
+		}
+		return nil
 	}
 }

@@ -1,0 +1,40 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+)
+
+// Run runs a broker process: the protocol and HTTP, until ctx ends or one of them fails.
+func Run(ctx context.Context, s Settings, logger *slog.Logger) error {
+	cfg, err := s.Config(logger)
+	if err != nil {
+		return err
+	}
+	var lc net.ListenConfig
+	ln, err := lc.Listen(ctx, "tcp", s.BrokerAddress())
+	if err != nil {
+		return fmt.Errorf("cannot listen on %s (set LOGBOOK_HOST and LOGBOOK_BROKER_PORT): %w", s.BrokerAddress(), err)
+	}
+	web, err := lc.Listen(ctx, "tcp", s.Address())
+	if err != nil {
+		ln.Close()
+		return fmt.Errorf("cannot listen on %s (set LOGBOOK_HOST and LOGBOOK_PORT): %w", s.Address(), err)
+	}
+	b, err := Open(cfg)
+	if err != nil {
+		return errors.Join(err, ln.Close(), web.Close())
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var both sync.WaitGroup
+	var problems [2]error
+	both.Go(func() { defer stop(); problems[0] = b.Serve(ctx, ln) })
+	both.Go(func() { defer stop(); problems[1] = ServeHTTP(ctx, web, b, s, logger) })
+	both.Wait()
+	return errors.Join(problems[:]...)
+}

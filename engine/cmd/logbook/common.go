@@ -1,0 +1,109 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"logbook/engine/broker"
+	"logbook/engine/client"
+)
+
+// common are the flags that every command has.
+type common struct {
+	brokers string
+	token   string
+	tls     bool
+	ca      string
+	json    bool
+	timeout time.Duration
+}
+
+func (o *common) flags(cmd *cobra.Command) {
+	f := cmd.PersistentFlags()
+	f.StringVarP(&o.brokers, "broker", "b", env("LOGBOOK_BROKERS", "127.0.0.1:9400"), "brokers to connect to, host:port,… (LOGBOOK_BROKERS)")
+	f.StringVar(&o.token, "token", os.Getenv("LOGBOOK_TOKEN"), "the brokers' token (LOGBOOK_TOKEN)")
+	f.BoolVar(&o.tls, "tls", os.Getenv("LOGBOOK_TLS_CA") != "", "connect with TLS")
+	f.StringVar(&o.ca, "tls-ca", os.Getenv("LOGBOOK_TLS_CA"), "PEM file of those who sign the brokers' certificates (LOGBOOK_TLS_CA)")
+	f.BoolVar(&o.json, "json", false, "print JSON, one document a line")
+	f.DurationVar(&o.timeout, "timeout", 10*time.Second, "how long to try")
+	f.Lookup("token").DefValue = "" // not to be shown in help
+}
+
+func env(name, otherwise string) string {
+	if v := os.Getenv(name); v != "" {
+		return v
+	}
+	return otherwise
+}
+
+func (o *common) client() (*client.Client, error) {
+	opt := client.Options{Brokers: strings.Split(o.brokers, ","), Token: o.token, Name: "logbook command", Patience: o.timeout, Timeout: o.timeout}
+	if o.tls {
+		var err error
+		if opt.TLS, err = broker.ClientTLS(o.ca); err != nil {
+			return nil, err
+		}
+	}
+	c, err := client.New(opt)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return c, nil
+}
+
+// with runs f with a client.
+func (o *common) with(f func(c *client.Client) error) error {
+	c, err := o.client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return f(c)
+}
+
+// print writes a document as JSON, or lets text write it for people.
+func (o *common) print(w io.Writer, v any, text func(w io.Writer)) error {
+	if o.json {
+		return json.NewEncoder(w).Encode(v)
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	text(t)
+	return t.Flush()
+}
+
+// partitionArg reads a partition from an argument.
+func partitionArg(s string) (int, error) {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 0 {
+		return 0, usageError{fmt.Errorf("%q is no partition: it must be a number from 0 on", s)}
+	}
+	return n, nil
+}
+
+// progress shows how far long work has come, on a terminal. total -1: nobody knows.
+func progress(w io.Writer, total int64, what string) *progressbar.ProgressBar {
+	f, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return progressbar.DefaultSilent(total)
+	}
+	return progressbar.NewOptions64(total, progressbar.OptionSetWriter(f), progressbar.OptionSetDescription(what),
+		progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish())
+}
+
+// count writes a number with its noun: 1 record, 2 records.
+func count(n int64, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

@@ -1,0 +1,281 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"logbook/engine/client"
+	"logbook/engine/wire"
+)
+
+// consuming is the consume command's state.
+type consuming struct {
+	o         *common
+	partition int
+	from      string
+	group     string
+	follow    bool
+	count     int64
+	format    string
+
+	mu   sync.Mutex
+	out  *bufio.Writer
+	seen int64
+}
+
+func consumeCommand(o *common) *cobra.Command {
+	c := consuming{o: o}
+	cmd := &cobra.Command{
+		Use: "consume TOPIC", Short: "Print records", Args: args(cobra.ExactArgs(1)),
+		Long: `Consume prints the records of a topic up to its present end; with --follow it waits for more.
+With --group the partitions are shared with the group's other members, it begins where the
+group was, follows, and commits what it has printed.
+
+The format has kcat's words: %s value, %k key, %o offset, %p partition, %t topic,
+%T timestamp in ms, %S and %K the lengths of value and key, %h headers, \n and \t.`,
+		Example: `  logbook consume flights --from 2001-01-01T06:00:00Z --format '%p:%o %k %s\n'
+  logbook consume flights --group dashboards`,
+		RunE: func(cmd *cobra.Command, a []string) error { return c.run(cmd, a[0]) },
+	}
+	f := cmd.Flags()
+	f.IntVarP(&c.partition, "partition", "p", -1, "-1: all")
+	f.StringVar(&c.from, "from", "earliest", "earliest, latest, an offset, or a time (2001-01-31T12:00:00Z)")
+	f.StringVarP(&c.group, "group", "g", "", "be a member of this group")
+	f.BoolVarP(&c.follow, "follow", "f", false, "wait for more at the end")
+	f.Int64VarP(&c.count, "count", "c", 0, "stop after so many; 0: never")
+	f.StringVar(&c.format, "format", `%s\n`, "how to print a record")
+	return cmd
+}
+
+// from is where to begin.
+type from struct {
+	word   string
+	offset int64
+	at     time.Time
+}
+
+func parseFrom(s string) (from, error) {
+	if s == "earliest" || s == "latest" {
+		return from{word: s}, nil
+	}
+	if n, err := strconv.ParseInt(s, 10, 64); err == nil && n >= 0 {
+		return from{word: "offset", offset: n}, nil
+	}
+	at, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		return from{}, usageError{fmt.Errorf("%q is neither earliest, latest, an offset, nor a time like 2001-01-31T12:00:00Z", s)}
+	}
+	return from{word: "time", at: at}, nil
+}
+
+func (f from) find(ctx context.Context, c *client.Client, topic string, partition int) (int64, error) {
+	switch f.word {
+	case "earliest":
+		return c.Earliest(ctx, topic, partition)
+	case "latest":
+		return c.Latest(ctx, topic, partition)
+	case "time":
+		return c.OffsetAt(ctx, topic, partition, f.at)
+	}
+	return f.offset, nil
+}
+
+// errEnough ends consuming: --count is reached.
+var errEnough = errors.New("enough")
+
+func (c *consuming) run(cmd *cobra.Command, topic string) error {
+	at, err := parseFrom(c.from)
+	if err != nil {
+		return err
+	}
+	c.out = bufio.NewWriter(cmd.OutOrStdout())
+	defer c.out.Flush()
+	return c.o.with(func(cl *client.Client) error {
+		t, err := cl.Topic(cmd.Context(), topic)
+		if err != nil {
+			return err
+		}
+		if c.group != "" {
+			err = c.member(cmd.Context(), cl, topic, at)
+		} else {
+			err = c.partitions(cmd.Context(), cl, t, at)
+		}
+		if errors.Is(err, errEnough) {
+			return nil
+		}
+		return err
+	})
+}
+
+// partitions reads some or all partitions beside one another.
+func (c *consuming) partitions(ctx context.Context, cl *client.Client, t wire.Topic, at from) error {
+	ids := []int{c.partition}
+	if c.partition < 0 {
+		ids = nil
+		for i := range t.Partitions {
+			ids = append(ids, i)
+		}
+	} else if c.partition >= len(t.Partitions) {
+		return &wire.Error{Code: wire.UnknownPartition, Message: fmt.Sprintf("topic %q has partitions 0 to %d", t.Name, len(t.Partitions)-1)}
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var readers sync.WaitGroup
+	for _, id := range ids {
+		readers.Go(func() {
+			if err := c.partitionFrom(ctx, cl, t.Name, id, at); err != nil {
+				stop(err)
+			}
+		})
+	}
+	readers.Wait()
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	return nil
+}
+
+func (c *consuming) partitionFrom(ctx context.Context, cl *client.Client, topic string, id int, at from) error {
+	offset, err := at.find(ctx, cl, topic, id)
+	if err != nil {
+		return err
+	}
+	wait := time.Duration(0)
+	if c.follow {
+		wait = 5 * time.Second
+	}
+	for {
+		r, err := cl.Fetch(ctx, topic, id, offset, 0, wait)
+		if err != nil {
+			return err
+		}
+		for _, rec := range r.Records {
+			if err := c.print(topic, id, rec); err != nil {
+				return err
+			}
+		}
+		if err := c.flush(); err != nil {
+			return err
+		}
+		offset = r.Next
+		if !c.follow && offset >= r.HighWatermark {
+			return nil
+		}
+	}
+}
+
+// member reads as a member of a group, and commits what was printed.
+func (c *consuming) member(ctx context.Context, cl *client.Client, topic string, at from) error {
+	if at.word != "earliest" && at.word != "latest" {
+		return usageError{errors.New("a group begins where it was; --from earliest or latest is for what it never read (see: logbook group reset)")}
+	}
+	m, err := cl.JoinGroup(ctx, c.group, client.MemberOptions{Topics: []string{topic}, FromEnd: at.word == "latest"})
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	for {
+		records, err := m.Fetch(ctx)
+		if err != nil {
+			return err
+		}
+		for i, r := range records {
+			err = c.print(r.Topic, r.Partition, r.Record)
+			if err != nil && i < len(records)-1 {
+				return err // not all of them were printed: they come again
+			}
+		}
+		if ferr := c.flush(); ferr != nil {
+			return ferr
+		}
+		cerr := m.Commit(ctx)
+		if we, ok := errors.AsType[*wire.Error](cerr); ok && (we.Code == wire.Rejoin || we.Code == wire.UnknownMember) {
+			cerr = nil // a rebalance came first
+		}
+		if err = errors.Join(err, cerr); err != nil {
+			return err
+		}
+	}
+}
+
+func (c *consuming) flush() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.out.Flush()
+}
+
+func (c *consuming) print(topic string, partition int, r wire.Record) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.count > 0 && c.seen >= c.count {
+		return errEnough
+	}
+	c.seen++
+	if c.o.json {
+		err := json.NewEncoder(c.out).Encode(asJSON(topic, partition, r))
+		if err == nil && c.seen == c.count {
+			err = errEnough
+		}
+		return err
+	}
+	if _, err := io.WriteString(c.out, format(c.format, topic, partition, r)); err != nil {
+		return err
+	}
+	if c.seen == c.count {
+		return errEnough
+	}
+	return nil
+}
+
+// asJSON shows a record as text where it is text; bytes that are not are escaped.
+func asJSON(topic string, partition int, r wire.Record) any {
+	text := func(b []byte) *string {
+		if b == nil {
+			return nil
+		}
+		s := string(b)
+		return &s
+	}
+	headers := map[string]string{}
+	for _, h := range r.Headers {
+		headers[h.Key] = string(h.Value)
+	}
+	return struct {
+		Topic     string            `json:"topic"`
+		Partition int               `json:"partition"`
+		Offset    int64             `json:"offset"`
+		Timestamp int64             `json:"timestamp_ms"`
+		Key       *string           `json:"key"`
+		Value     *string           `json:"value"`
+		Headers   map[string]string `json:"headers,omitempty"`
+	}{topic, partition, r.Offset, r.Timestamp, text(r.Key), text(r.Value), headers}
+}
+
+// format fills kcat's words in.
+func format(f, topic string, partition int, r wire.Record) string {
+	length := func(b []byte) string {
+		if b == nil {
+			return "-1"
+		}
+		return strconv.Itoa(len(b))
+	}
+	var headers []string
+	for _, h := range r.Headers {
+		headers = append(headers, h.Key+"="+string(h.Value))
+	}
+	return strings.NewReplacer(
+		`%%`, "%", `\n`, "\n", `\t`, "\t", `\\`, `\`,
+		"%s", string(r.Value), "%k", string(r.Key), "%o", fmt.Sprint(r.Offset), "%p", fmt.Sprint(partition), "%t", topic,
+		"%T", fmt.Sprint(r.Timestamp), "%S", length(r.Value), "%K", length(r.Key), "%h", strings.Join(headers, ","),
+	).Replace(f)
+}

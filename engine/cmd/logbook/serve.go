@@ -1,0 +1,225 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"logbook/engine/broker"
+)
+
+// flagName is the flag for a variable: LOGBOOK_BROKER_ID is --broker-id.
+func flagName(variable string) string {
+	return strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(variable, "LOGBOOK_")), "_", "-")
+}
+
+func serveCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run a broker, alone or as one of a cluster",
+		Long: `Serve runs a broker until it is interrupted. Each flag has a variable: --broker-id is
+LOGBOOK_BROKER_ID; the flag counts where both are given.`,
+		Example: `  logbook serve
+  logbook serve --broker-id 2 --data data-2 --port 8002 --broker-port 9402 \
+    --peers 1=127.0.0.1:9401,2=127.0.0.1:9402,3=127.0.0.1:9403`,
+		Args: args(cobra.NoArgs),
+	}
+	for _, v := range broker.Variables() {
+		if flagName(v[0]) == "token" || flagName(v[0]) == "tls-ca" {
+			continue // every command has them
+		}
+		cmd.Flags().String(flagName(v[0]), "", fmt.Sprintf("%s (%s)", v[1], v[0]))
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		s, err := settings(cmd.Flags())
+		if err != nil {
+			return usageError{err}
+		}
+		return broker.Run(cmd.Context(), s, s.NewLogger(cmd.ErrOrStderr()))
+	}
+	return cmd
+}
+
+// settings reads flags, and where they say nothing, the environment.
+func settings(flags *pflag.FlagSet) (broker.Settings, error) {
+	return broker.LoadSettings(func(variable string) (string, bool) {
+		if f := flags.Lookup(flagName(variable)); f != nil && f.Changed {
+			return f.Value.String(), true
+		}
+		return os.LookupEnv(variable)
+	})
+}
+
+func clusterCommand() *cobra.Command {
+	var dir, ctl, acks string
+	var n, first int
+	cmd := &cobra.Command{
+		Use:   "cluster",
+		Short: "Run three brokers on this machine, for trying things",
+		Long: `Cluster runs brokers, each a process of its own, until it is interrupted. Kill one to see
+what the others do; it is started again when you press Enter, or with its number.`,
+		Example: `  logbook cluster
+  logbook cluster --data ./trial --controller manual`,
+		Args: args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if n < 1 || n > 9 {
+				return usageError{fmt.Errorf("--brokers is %d, it must be from 1 to 9", n)}
+			}
+			if dir == "" {
+				tmp, err := os.MkdirTemp("", "logbook-cluster-")
+				if err != nil {
+					return err
+				}
+				defer os.RemoveAll(tmp)
+				dir = tmp
+			}
+			t := &trial{dir: dir, controller: ctl, acks: acks, out: cmd.OutOrStdout(), running: map[int]*exec.Cmd{}}
+			if err := t.addresses(n, first); err != nil {
+				return err
+			}
+			return t.run(cmd.Context(), cmd.InOrStdin())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&dir, "data", "", "directory; empty: a temporary one, removed at the end")
+	f.StringVar(&ctl, "controller", "first-alive", "manual or first-alive")
+	f.StringVar(&acks, "acks", "all", "leader, all or quorum")
+	f.IntVar(&n, "brokers", 3, "how many")
+	f.IntVar(&first, "first-port", 9400, "port of the first broker; HTTP is 1000 above; 0: free ones")
+	return cmd
+}
+
+// trial is a cluster of processes.
+type trial struct {
+	dir, controller, acks string
+	out                   io.Writer
+	ports, web            []int
+
+	mu      sync.Mutex
+	running map[int]*exec.Cmd
+	ended   sync.WaitGroup
+}
+
+func (t *trial) addresses(n, first int) error {
+	for i := range n {
+		if first > 0 {
+			t.ports, t.web = append(t.ports, first+i), append(t.web, first+1000+i)
+			continue
+		}
+		for _, list := range []*[]int{&t.ports, &t.web} {
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				return err
+			}
+			*list = append(*list, ln.Addr().(*net.TCPAddr).Port)
+			ln.Close()
+		}
+	}
+	return nil
+}
+
+func (t *trial) run(ctx context.Context, in io.Reader) error {
+	for i := range t.ports {
+		if err := t.start(ctx, i+1); err != nil {
+			return err
+		}
+	}
+	first := fmt.Sprintf("127.0.0.1:%d", t.ports[0])
+	fmt.Fprintf(t.out, "\nLook:  http://127.0.0.1:%d/\nUse:   export LOGBOOK_BROKERS=%s\n       logbook topic create flights --partitions 3\nBreak: kill -9 one of them; Enter starts it again.  End: Ctrl-C.\n\n", t.web[0], first)
+	lines := make(chan struct{})
+	go func() {
+		for scan := bufio.NewScanner(in); scan.Scan(); {
+			lines <- struct{}{}
+		}
+	}()
+	for {
+		select {
+		case <-ctx.Done():
+			t.ended.Wait()
+			return nil
+		case <-lines:
+			for i := range t.ports {
+				t.mu.Lock()
+				gone := t.running[i+1] == nil
+				t.mu.Unlock()
+				if gone {
+					if err := t.start(ctx, i+1); err != nil {
+						fmt.Fprintln(t.out, err)
+					}
+				}
+			}
+		}
+	}
+}
+
+// start starts a broker's process. When ctx ends it is interrupted, and has time to end.
+func (t *trial) start(ctx context.Context, id int) error {
+	exe, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	var peers []string
+	for i, port := range t.ports {
+		peers = append(peers, fmt.Sprintf("%d=127.0.0.1:%d", i+1, port))
+	}
+	cmd := exec.CommandContext(ctx, exe, "serve", "--broker-id", fmt.Sprint(id), "--broker-port", fmt.Sprint(t.ports[id-1]), "--port", fmt.Sprint(t.web[id-1]),
+		"--data", filepath.Join(t.dir, fmt.Sprint("broker-", id)), "--peers", strings.Join(peers, ","), "--controller", t.controller, "--acks", t.acks, "--log-format", "json")
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 15 * time.Second
+	logs, err := cmd.StderrPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	t.mu.Lock()
+	t.running[id] = cmd
+	t.mu.Unlock()
+	fmt.Fprintf(t.out, "broker %d: %s, process %d, http://127.0.0.1:%d/\n", id, fmt.Sprintf("127.0.0.1:%d", t.ports[id-1]), cmd.Process.Pid, t.web[id-1])
+	t.ended.Go(func() {
+		t.show(id, logs)
+		err := cmd.Wait()
+		t.mu.Lock()
+		delete(t.running, id)
+		t.mu.Unlock()
+		if ctx.Err() == nil {
+			fmt.Fprintf(t.out, "broker %d: ended (%v); Enter starts it again\n", id, errors.Join(err))
+		}
+	})
+	return nil
+}
+
+// show passes on what a broker has to say that matters to somebody who tries things.
+func (t *trial) show(id int, logs io.Reader) {
+	for scan := bufio.NewScanner(logs); scan.Scan(); {
+		var line struct {
+			Level string `json:"level"`
+			Msg   string `json:"msg"`
+			Error any    `json:"error"`
+		}
+		if json.Unmarshal(scan.Bytes(), &line) != nil {
+			fmt.Fprintf(t.out, "broker %d: %s\n", id, scan.Text()) // it failed before it could log
+			continue
+		}
+		if line.Level == "WARN" || line.Level == "ERROR" {
+			if line.Error != nil {
+				line.Msg += fmt.Sprint(": ", line.Error)
+			}
+			fmt.Fprintf(t.out, "broker %d: %s\n", id, line.Msg)
+		}
+	}
+}

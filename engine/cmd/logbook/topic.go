@@ -1,0 +1,268 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"logbook/engine/client"
+	"logbook/engine/replica"
+	"logbook/engine/wire"
+)
+
+func topicCommand(o *common) *cobra.Command {
+	cmd := &cobra.Command{Use: "topic", Short: "Make, list and describe topics"}
+	var t wire.CreateTopic
+	create := &cobra.Command{
+		Use: "create NAME", Short: "Make a topic", Args: args(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, a []string) error {
+			t.Name = a[0]
+			return o.with(func(c *client.Client) error {
+				made, err := c.CreateTopic(cmd.Context(), t)
+				if err != nil {
+					return err
+				}
+				return o.print(cmd.OutOrStdout(), made, func(w io.Writer) {
+					fmt.Fprintf(w, "made %s: %s, %s of each\n", made.Name, count(int64(len(made.Partitions)), "partition"), count(int64(made.Replication), "replica"))
+				})
+			})
+		},
+	}
+	create.Flags().IntVarP(&t.Partitions, "partitions", "p", 1, "how many; cannot be changed later")
+	create.Flags().IntVarP(&t.Replication, "replication", "r", 0, "replicas of each; 0: one for each broker, at most 3")
+	create.Flags().StringVar(&t.Router, "router", "murmur2", "the rule that keys follow: murmur2, sha256 or fnv1a")
+	list := &cobra.Command{
+		Use: "list", Short: "List the topics", Args: args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.with(func(c *client.Client) error {
+				m, err := c.Metadata(cmd.Context())
+				if err != nil {
+					return err
+				}
+				return o.print(cmd.OutOrStdout(), m.Topics, func(w io.Writer) {
+					fmt.Fprintln(w, "TOPIC\tPARTITIONS\tREPLICAS\tROUTER")
+					for _, t := range m.Topics {
+						if !t.Internal {
+							fmt.Fprintf(w, "%s\t%d\t%d\t%s\n", t.Name, len(t.Partitions), t.Replication, t.Router)
+						}
+					}
+				})
+			})
+		},
+	}
+	describe := &cobra.Command{
+		Use: "describe NAME", Short: "Show a topic's partitions, leaders and replicas", Args: args(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, a []string) error {
+			return o.with(func(c *client.Client) error {
+				m, err := c.Metadata(cmd.Context(), a[0])
+				if err != nil {
+					return err
+				}
+				return o.print(cmd.OutOrStdout(), m.Topics[0], func(w io.Writer) {
+					fmt.Fprintln(w, "PARTITION\tLEADER\tEPOCH\tREPLICAS\tACTIVE")
+					for i, p := range m.Topics[0].Partitions {
+						fmt.Fprintf(w, "%s/%d\t%s\t%d\t%s\t%s\n", a[0], i, who(p.Leader), p.Epoch, ids(p.Replicas), ids(p.Active))
+					}
+				})
+			})
+		},
+	}
+	cmd.AddCommand(create, list, describe)
+	return cmd
+}
+
+func who(id replica.BrokerID) string {
+	if id == replica.None {
+		return "nobody"
+	}
+	return fmt.Sprint(id)
+}
+
+func ids(list []replica.BrokerID) string {
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint(list), " ", ","), "[]")
+}
+
+// partitionCommand makes a command that does something with a partition.
+func partitionCommand(use, short, long string, run func(cmd *cobra.Command, topic string, partition int) error) *cobra.Command {
+	return &cobra.Command{
+		Use: use + " TOPIC PARTITION", Short: short, Long: long, Args: args(cobra.ExactArgs(2)),
+		RunE: func(cmd *cobra.Command, a []string) error {
+			p, err := partitionArg(a[1])
+			if err != nil {
+				return err
+			}
+			return run(cmd, a[0], p)
+		},
+	}
+}
+
+func statusCommand(o *common) *cobra.Command {
+	return partitionCommand("status", "Show a partition, replica by replica", "", func(cmd *cobra.Command, topic string, p int) error {
+		return o.with(func(c *client.Client) error {
+			s, err := c.Status(cmd.Context(), topic, p)
+			if err != nil {
+				return err
+			}
+			return o.print(cmd.OutOrStdout(), s, func(w io.Writer) {
+				fmt.Fprintf(w, "%s/%d: leader %s, epoch %d, high watermark %d\n", topic, p, who(s.Leader), s.Epoch, s.HighWatermark)
+				fmt.Fprintln(w, "BROKER\tROLE\tACTIVE\tLOG END\tLAG\tPROBLEM")
+				for _, r := range s.Replicas {
+					end, lag := "unknown", "unknown"
+					if r.Known {
+						end = fmt.Sprint(r.End)
+					}
+					if r.HasLag {
+						lag = fmt.Sprint(r.Lag)
+					}
+					fmt.Fprintf(w, "%d\t%s\t%v\t%s\t%s\t%s\n", r.Broker, r.Role, r.Active, end, lag, r.Problem)
+				}
+			})
+		})
+	})
+}
+
+func failoverCommand(o *common) *cobra.Command {
+	return partitionCommand("failover", "Give a partition whose leader is gone a new one",
+		"Failover is for clusters with the manual controller. It is refused while the leader is there, and where nobody\ncan take its place without losing acknowledged records.",
+		func(cmd *cobra.Command, topic string, p int) error {
+			return o.with(func(c *client.Client) error {
+				f, err := c.Failover(cmd.Context(), topic, p)
+				if err != nil {
+					return err
+				}
+				return o.print(cmd.OutOrStdout(), f, func(w io.Writer) {
+					fmt.Fprintf(w, "broker %d leads %s/%d instead of %d, in epoch %d, from offset %d; active: %s\n", f.New, topic, p, f.Old, f.Epoch, f.End, ids(f.Active))
+				})
+			})
+		})
+}
+
+func recoverCommand(o *common) *cobra.Command {
+	var id int32
+	var check bool
+	cmd := partitionCommand("recover", "Make a replica what its leader's is, and active again",
+		"Recover compares the replica with its leader's log, cuts it where they part, copies what is missing and compares\nthat. What it cuts was never acknowledged by all active replicas. With --catch-up nothing is cut: where the two\npart, it says so.",
+		func(cmd *cobra.Command, topic string, p int) error {
+			if id <= 0 {
+				return usageError{fmt.Errorf("say which broker's replica, with --replica")}
+			}
+			return o.with(func(c *client.Client) error {
+				run := c.Recover
+				if check {
+					run = c.CatchUp
+				}
+				if err := run(cmd.Context(), replica.BrokerID(id), topic, p); err != nil {
+					return err
+				}
+				return o.print(cmd.OutOrStdout(), map[string]any{"broker": id, "topic": topic, "partition": p}, func(w io.Writer) {
+					fmt.Fprintf(w, "broker %d holds what the leader of %s/%d holds\n", id, topic, p)
+				})
+			})
+		})
+	cmd.Flags().Int32Var(&id, "replica", 0, "the broker whose replica it is")
+	cmd.Flags().BoolVar(&check, "catch-up", false, "copy what is missing, cut nothing")
+	return cmd
+}
+
+func groupCommand(o *common) *cobra.Command {
+	cmd := &cobra.Command{Use: "group", Short: "List, describe and reset consumer groups"}
+	list := &cobra.Command{
+		Use: "list", Short: "List the groups", Args: args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.with(func(c *client.Client) error {
+				names, err := c.Groups(cmd.Context())
+				if err != nil {
+					return err
+				}
+				return o.print(cmd.OutOrStdout(), names, func(w io.Writer) {
+					for _, n := range names {
+						fmt.Fprintln(w, n)
+					}
+				})
+			})
+		},
+	}
+	describe := &cobra.Command{
+		Use: "describe NAME", Short: "Show a group's members, offsets and lag", Args: args(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, a []string) error {
+			return o.with(func(c *client.Client) error {
+				g, err := c.Group(cmd.Context(), a[0])
+				if err != nil {
+					return err
+				}
+				return o.print(cmd.OutOrStdout(), g, func(w io.Writer) { describeGroup(w, g) })
+			})
+		},
+	}
+	cmd.AddCommand(list, describe, resetCommand(o))
+	return cmd
+}
+
+func describeGroup(w io.Writer, g wire.DescribeGroupReply) {
+	fmt.Fprintf(w, "%s: %s, generation %d, %s\n", g.Group, g.State, g.Generation, count(int64(len(g.Members)), "member"))
+	owner := map[wire.TopicPartition]string{}
+	for _, m := range g.Members {
+		for _, p := range m.Partitions {
+			owner[p] = m.Member
+		}
+	}
+	fmt.Fprintln(w, "PARTITION\tCOMMITTED\tEND\tLAG\tMEMBER")
+	known := func(n int64) string {
+		if n < 0 {
+			return "unknown"
+		}
+		return fmt.Sprint(n)
+	}
+	for _, x := range g.Offsets {
+		p := wire.TopicPartition{Topic: x.Topic, Partition: x.Partition}
+		fmt.Fprintf(w, "%s/%d\t%d\t%s\t%s\t%s\n", x.Topic, x.Partition, x.Offset, known(x.End), known(x.Lag), owner[p])
+		delete(owner, p)
+	}
+	for _, m := range g.Members {
+		for _, p := range m.Partitions {
+			if owner[p] != "" {
+				fmt.Fprintf(w, "%s/%d\tnothing\t\t\t%s\n", p.Topic, p.Partition, m.Member)
+			}
+		}
+	}
+}
+
+func resetCommand(o *common) *cobra.Command {
+	var to string
+	cmd := &cobra.Command{
+		Use: "reset NAME TOPIC", Short: "Set where a group goes on", Args: args(cobra.ExactArgs(2)),
+		Long: "Reset sets the committed offsets of a group in all partitions of a topic. The group must have no members.",
+		RunE: func(cmd *cobra.Command, a []string) error {
+			at, err := parseFrom(to)
+			if err != nil {
+				return err
+			}
+			return o.with(func(c *client.Client) error {
+				t, err := c.Topic(cmd.Context(), a[1])
+				if err != nil {
+					return err
+				}
+				var offsets []wire.CommitOffset
+				for p := range t.Partitions {
+					offset, err := at.find(cmd.Context(), c, a[1], p)
+					if err != nil {
+						return err
+					}
+					offsets = append(offsets, wire.CommitOffset{Topic: a[1], Partition: p, Offset: offset})
+				}
+				if err := c.ResetOffsets(cmd.Context(), a[0], offsets...); err != nil {
+					return err
+				}
+				return o.print(cmd.OutOrStdout(), offsets, func(w io.Writer) {
+					for _, x := range offsets {
+						fmt.Fprintf(w, "%s/%d\t%d\n", x.Topic, x.Partition, x.Offset)
+					}
+				})
+			})
+		},
+	}
+	cmd.Flags().StringVar(&to, "to", "earliest", "earliest, latest, an offset, or a time (2001-01-31T12:00:00Z)")
+	return cmd
+}
