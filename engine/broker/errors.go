@@ -97,7 +97,7 @@ func code(err error) wire.Code {
 		return wire.NoEligible
 	case errors.Is(err, cluster.ErrClosed), errors.Is(err, coordinator.ErrClosed), errors.Is(err, replica.ErrLeadershipLost), errors.Is(err, replica.ErrSuperseded),
 		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), is[*commitlog.PoisonedError](err), is[*controller.UnsettledError](err),
-		is[*replica.UnreachableError](err), is[*replica.RefusedError](err):
+		is[*replica.UnreachableError](err), is[*replica.RefusedError](err), is[*cluster.NotSettledError](err):
 		return wire.Unavailable
 	}
 	return wire.Internal

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"logbook/engine/cluster"
 	"logbook/engine/commitlog"
 	"logbook/engine/controller"
 	"logbook/engine/record"
@@ -287,6 +288,9 @@ func fetch(s *session, q wire.Fetch) (wire.FetchReply, error) {
 	limit := cmp.Or(max(q.MaxBytes, 0), 1<<20)
 	limit = min(limit, b.cfg.MaxFrame/2) // in base64, with keys and numbers, it fits a frame
 	c, err := b.node.Read(p, q.Offset, limit)
+	if is[*cluster.NotSettledError](err) && q.WaitMS > 0 {
+		err = nil
+	}
 	if wait := min(time.Duration(max(q.WaitMS, 0))*time.Millisecond, maxFetchWait); err == nil && len(c.Frames) == 0 && wait > 0 {
 		ctx, cancel := context.WithTimeout(s.soon, wait)
 		err = b.node.Wait(ctx, p, q.Offset)
@@ -380,6 +384,9 @@ func (b *Broker) listOffsets(q wire.ListOffsets) (wire.ListOffsetsReply, error) 
 	}
 	hw, err := b.node.HighWatermark(p)
 	if err != nil {
+		return wire.ListOffsetsReply{}, err
+	}
+	if err := b.node.Settled(p); err != nil && q.At != "earliest" {
 		return wire.ListOffsetsReply{}, err
 	}
 	switch q.At {

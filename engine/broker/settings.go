@@ -53,7 +53,7 @@ type Settings struct {
 func DefaultSettings() Settings {
 	return Settings{
 		AppName: "logbook", Host: "127.0.0.1", Port: 8000, LogLevel: slog.LevelInfo, LogFormat: "text",
-		BrokerID: 1, BrokerPort: 9400, Data: "logbook-data", Acks: replica.AllActive, MinInSync: 1, Health: 500 * time.Millisecond,
+		BrokerID: 1, BrokerPort: 9400, Data: "logbook-data", Acks: replica.Quorum, MinInSync: 1, Health: 500 * time.Millisecond,
 	}
 }
 

@@ -98,3 +98,15 @@ func (e *CorruptReplicaError) Error() string {
 }
 
 func (e *CorruptReplicaError) Unwrap() error { return e.Err }
+
+// NotSettledError: a leader began a moment ago, and has yet to hear from the others which
+// records are safe. There may be more to read than it can show.
+type NotSettledError struct {
+	Partition     Partition
+	Broker        BrokerID
+	HighWatermark int64 // as far as it is known
+}
+
+func (e *NotSettledError) Error() string {
+	return fmt.Sprintf("cluster: broker %d has just begun to lead %s and has yet to hear how far it can be read beyond offset %d; try again", e.Broker, e.Partition, e.HighWatermark)
+}

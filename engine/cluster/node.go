@@ -211,15 +211,24 @@ func (n *Node) NextTick() time.Time {
 func (n *Node) tickAlways() {
 	t := time.NewTicker(n.opt.TickEvery)
 	defer t.Stop()
+	hint := time.NewTicker(hintEvery)
+	defer hint.Stop()
 	for {
 		select {
 		case <-n.stop:
 			return
 		case <-t.C:
 			n.Tick()
+		case <-hint.C:
+			if err := n.saveMarks(n.all()); err != nil {
+				n.logger.Warn("cannot save the hint of high watermarks", "broker", n.opt.ID, "error", err)
+			}
 		}
 	}
 }
+
+// hintEvery is how often the high watermarks are saved.
+const hintEvery = 5 * time.Second
 
 // all returns the hosts, in order: what is done to all of them is the same every time.
 func (n *Node) all() []*host {

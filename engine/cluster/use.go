@@ -254,17 +254,33 @@ func (n *Node) HighWatermark(p Partition) (int64, error) {
 // Read reads whole frames from an offset on, for a consumer: at most max bytes or one
 // frame, and none at or above the high watermark. This node must be the leader.
 //
-// Errors: *NotLeaderError, *commitlog.OffsetOutOfRangeError, and those of Append.
+// Errors: *NotLeaderError, *commitlog.OffsetOutOfRangeError, *NotSettledError, and those
+// of Append.
 func (n *Node) Read(p Partition, from int64, max int) (commitlog.Chunk, error) {
 	h, err := n.leading(p)
 	if err != nil {
 		return commitlog.Chunk{}, err
 	}
-	// A reader may know a high watermark that this leader has yet to find out again.
-	if hw := h.hw.Load(); from >= hw && from <= h.log.EndOffset() {
-		return commitlog.Chunk{Base: from, Next: from}, nil
+	hw := h.hw.Load()
+	if from < hw || from > h.log.EndOffset() {
+		return h.log.ReadChunk(nil, from, hw, max)
 	}
-	return h.log.ReadChunk(nil, from, h.hw.Load(), max)
+	return commitlog.Chunk{Base: from, Next: from}, n.Settled(p)
+}
+
+// Settled returns a *NotSettledError while this node leads a partition and has yet to find
+// out how far it can be read. Until then there is no telling where the end is.
+func (n *Node) Settled(p Partition) error {
+	h, err := n.leading(p)
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.machine.Settled() {
+		return &NotSettledError{Partition: p, Broker: n.opt.ID, HighWatermark: h.machine.HighWatermark()}
+	}
+	return nil
 }
 
 // leading returns the host of a partition that this node leads.

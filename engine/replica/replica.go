@@ -262,6 +262,11 @@ func (r *Replica) Next() time.Time {
 // HighWatermark is the offset below which every active replica holds every record.
 func (r *Replica) HighWatermark() int64 { return r.hw }
 
+// Settled reports whether a leader knows the high watermark that its predecessor, or its
+// own earlier life, may have shown to readers: it has found it out again when it is past
+// what the log held when the leadership began (KIP-207).
+func (r *Replica) Settled() bool { return r.role == Leader && r.hw >= r.lead.start }
+
 // Status describes a replica.
 type Status struct {
 	Role          Role

@@ -1,0 +1,20 @@
+"""A client for Logbook brokers, on the standard library alone."""
+
+from .client import Client, Produced, Record
+from .consumer import Consumer
+from .errors import BrokerError, LogbookError, ProtocolError, Unreachable
+from .group import GroupConsumer
+from .producer import Producer
+
+__all__ = [
+    "BrokerError",
+    "Client",
+    "Consumer",
+    "GroupConsumer",
+    "LogbookError",
+    "Produced",
+    "Producer",
+    "ProtocolError",
+    "Record",
+    "Unreachable",
+]
