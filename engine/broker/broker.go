@@ -18,13 +18,13 @@ import (
 // Broker is one broker: a data directory, replicas in it, connections to the other
 // brokers, and clients. Open it, then Serve.
 type Broker struct {
-	cfg     Config
-	node    *cluster.Node
-	dir     directory
-	links   map[replica.BrokerID]*link
-	groups  *groups
-	turns   turns
-	metrics *metrics
+	cfg      Config
+	node     *cluster.Node
+	dir      directory
+	links    map[replica.BrokerID]*link
+	groups   *groups
+	turns    turns
+	counters *counters
 
 	ctx   context.Context // ends when the broker closes
 	stop  context.CancelFunc
@@ -60,7 +60,7 @@ func Open(cfg Config) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Broker{cfg: cfg, links: map[replica.BrokerID]*link{}, sessions: map[*session]bool{}, address: cfg.Advertise, memory: newBudget(cfg.MaxMemory), metrics: newMetrics()}
+	b := &Broker{cfg: cfg, links: map[replica.BrokerID]*link{}, sessions: map[*session]bool{}, address: cfg.Advertise, memory: newBudget(cfg.MaxMemory), counters: newCounters()}
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	for id, address := range cfg.Peers {
 		b.links[id] = newLink(b, id, address)

@@ -1,14 +1,8 @@
 package broker_test
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
 	"errors"
-	"io"
 	"log/slog"
-	"net"
-	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -64,49 +58,4 @@ func TestEveryBadSettingIsReported(t *testing.T) {
 		_, err := broker.LoadSettings(environment(map[string]string{"LOGBOOK_PORT": port}))
 		assert.Error(t, err, port)
 	}
-}
-
-func TestHealthOverHTTP(t *testing.T) {
-	s := broker.DefaultSettings()
-	s.Port, s.LogFormat, s.AppName = 0, "json", "logbook-test"
-	var logs bytes.Buffer
-	logger := s.NewLogger(&logs)
-	ctx, stop := context.WithCancel(t.Context())
-	ln, err := net.Listen("tcp", s.Address())
-	require.NoError(t, err)
-	b, err := broker.Open(broker.Config{ID: 1, Data: t.TempDir()})
-	require.NoError(t, err)
-	defer b.Close()
-	done := make(chan error, 1)
-	go func() { done <- broker.ServeHTTP(ctx, ln, b, s, logger) }()
-
-	base := "http://" + ln.Addr().String()
-	res, err := http.Get(base + "/api/health")
-	require.NoError(t, err)
-	body, err := io.ReadAll(res.Body)
-	res.Body.Close()
-	require.NoError(t, err)
-	assert.Equal(t, http.StatusOK, res.StatusCode)
-	assert.Equal(t, "application/json", res.Header.Get("Content-Type"))
-	assert.JSONEq(t, `{"status":"ok","service":"logbook-test"}`, string(body))
-
-	for path, want := range map[string]int{"/": 200, "/docs/": 200, "/openapi.json": 200, "/metrics": 200, "/nothing": 404, "/api/nothing": 404} {
-		res, err := http.Get(base + path)
-		require.NoError(t, err)
-		res.Body.Close()
-		assert.Equal(t, want, res.StatusCode, path)
-	}
-	res, err = http.Post(base+"/api/health", "text/plain", nil)
-	require.NoError(t, err)
-	res.Body.Close()
-	assert.Equal(t, http.StatusMethodNotAllowed, res.StatusCode)
-
-	stop()
-	require.NoError(t, <-done)
-	_, err = http.Get(base + "/api/health")
-	require.Error(t, err, "after shutdown nobody answers")
-	var line map[string]any
-	require.NoError(t, json.Unmarshal(bytes.SplitN(logs.Bytes(), []byte("\n"), 2)[0], &line))
-	assert.Equal(t, "logbook-test", line["service"])
-	assert.Equal(t, "serving", line["msg"])
 }

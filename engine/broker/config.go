@@ -107,7 +107,7 @@ func (c Config) withDefaults() (Config, error) {
 func (s Settings) Config(logger *slog.Logger) (Config, error) {
 	c := Config{
 		ID: replica.BrokerID(s.BrokerID), Data: s.Data, Advertise: s.Advertise, Peers: map[replica.BrokerID]string{}, Controller: s.Controller,
-		Acks: s.Acks, MinInSync: s.MinInSync, Retention: s.Retention, HealthEvery: s.Health, Token: s.Token, Logger: logger,
+		Acks: s.Acks, MinInSync: s.MinInSync, Retention: s.Retention, HealthEvery: s.CheckEvery, Token: s.Token, Logger: logger,
 	}
 	for id, address := range s.Peers {
 		if id != c.ID {

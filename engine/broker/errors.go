@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 
 	"logbook/engine/cluster"
 	"logbook/engine/commitlog"
@@ -25,8 +26,8 @@ func is[E error](err error) bool {
 	return ok
 }
 
-// wireError turns an error into what a client is told.
-func (b *Broker) wireError(err error) *wire.Error {
+// WireError turns an error into what a client is told.
+func (b *Broker) WireError(err error) *wire.Error {
 	if we, ok := errors.AsType[*wire.Error](err); ok {
 		return we
 	}
@@ -34,7 +35,7 @@ func (b *Broker) wireError(err error) *wire.Error {
 	if nl, ok := errors.AsType[*cluster.NotLeaderError](err); ok {
 		we.Code, we.Leader, we.Address, we.Epoch = wire.NotLeader, nl.Leader, b.addressOf(nl.Leader), nl.Epoch
 		if nl.Leader == b.cfg.ID {
-			we.Leader, we.Address = replica.None, "" // it is only about to lead
+			return &wire.Error{Code: wire.Unavailable, Message: fmt.Sprintf("broker %d is about to lead %s; try again", nl.Leader, nl.Partition)}
 		}
 		return we
 	}

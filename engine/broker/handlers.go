@@ -106,7 +106,7 @@ func init() {
 
 // Metadata describes the cluster as this broker sees it; names restricts it to some topics.
 func (b *Broker) Metadata(names []string) (wire.MetadataReply, error) {
-	m := wire.MetadataReply{Controller: b.cfg.Controller, Decider: b.dir.decider(), Brokers: b.brokers(), Topics: []wire.Topic{}}
+	m := wire.MetadataReply{Controller: b.cfg.Controller, Decider: b.dir.decider(), Brokers: b.Brokers(), Topics: []wire.Topic{}}
 	all := b.dir.topics()
 	if len(names) == 0 {
 		names = slices.Sorted(maps.Keys(all))
@@ -136,7 +136,8 @@ func nonNil[T any](s []T) []T {
 	return s
 }
 
-func (b *Broker) brokers() []wire.Broker {
+// Brokers lists the brokers, as this one sees them.
+func (b *Broker) Brokers() []wire.Broker {
 	alive := b.dir.alive()
 	var out []wire.Broker
 	for _, id := range b.cfg.all() {
@@ -173,11 +174,24 @@ func (b *Broker) CreateTopic(ctx context.Context, r wire.CreateTopic) (wire.Crea
 	if d := b.dir.decider(); d != replica.None && d != b.cfg.ID {
 		return wire.CreateTopicReply{}, b.elsewhere(d, "topics are made on the broker that keeps the decisions")
 	}
-	if err := b.dir.createTopic(ctx, r); err != nil {
+	if err := b.makeTopic(ctx, r); err != nil {
 		return wire.CreateTopicReply{}, err
 	}
 	t, _ := b.dir.topic(r.Name)
 	return wire.CreateTopicReply{Topic: toWireTopic(r.Name, t)}, nil
+}
+
+// makeTopic makes a topic, and lets this broker begin to lead what it leads of it.
+func (b *Broker) makeTopic(ctx context.Context, r wire.CreateTopic) error {
+	if err := b.dir.createTopic(ctx, r); err != nil {
+		return err
+	}
+	for range 2 { // the assignment, and what it leads to
+		for i := range r.Partitions {
+			b.node.Flush(partition(r.Name, i))
+		}
+	}
+	return nil
 }
 
 // elsewhere sends a client to another broker.
@@ -335,7 +349,7 @@ func (b *Broker) fetched(p controller.Partition, from int64, limit int, c commit
 			// next fetch, and a batch can be left in its middle.
 			if size += r.Size(); size > limit && len(reply.Records) > 0 {
 				reply.Next = r.Offset
-				b.metrics.fetched(p, len(reply.Records))
+				b.counters.fetched(p, len(reply.Records))
 				return reply, nil
 			}
 			reply.Records = append(reply.Records, fromRecord(r.Clone()))
@@ -344,7 +358,7 @@ func (b *Broker) fetched(p controller.Partition, from int64, limit int, c commit
 			return reply, err
 		}
 	}
-	b.metrics.fetched(p, len(reply.Records))
+	b.counters.fetched(p, len(reply.Records))
 	return reply, nil
 }
 

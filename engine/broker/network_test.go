@@ -1,12 +1,7 @@
 package broker_test
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
-	"net"
-	"os"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,140 +9,35 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"logbook/engine/broker"
+	"logbook/engine/broker/brokertest"
 	"logbook/engine/client"
-	"logbook/engine/commitlog"
 	"logbook/engine/replica"
 	"logbook/engine/wire"
 )
 
-// network is a cluster of brokers in this process, on real sockets, whose links can be cut.
+// network is a cluster of brokers in this process, and a test.
 type network struct {
-	t         *testing.T
-	mod       func(*broker.Config)
-	addresses map[replica.BrokerID]string
-	dirs      map[replica.BrokerID]string
-	running   map[replica.BrokerID]func()
-
-	mu    sync.Mutex
-	apart map[replica.BrokerID]int // brokers in different parts cannot reach each other
-	conns map[net.Conn][2]int
+	t *testing.T
+	*brokertest.Network
 }
 
 func newNetwork(t *testing.T, n int, mod func(*broker.Config)) *network {
-	w := &network{t: t, mod: mod, addresses: map[replica.BrokerID]string{}, dirs: map[replica.BrokerID]string{}, running: map[replica.BrokerID]func(){}, apart: map[replica.BrokerID]int{}, conns: map[net.Conn][2]int{}}
-	listeners := map[replica.BrokerID]net.Listener{}
-	for id := replica.BrokerID(1); id <= replica.BrokerID(n); id++ {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		listeners[id], w.addresses[id], w.dirs[id] = ln, ln.Addr().String(), t.TempDir()
-	}
-	for id, ln := range listeners {
-		w.serve(id, ln)
-	}
-	t.Cleanup(func() {
-		for id := range w.running {
-			w.stop(id)
-		}
-	})
-	return w
+	w, err := brokertest.Start(t.TempDir(), n, mod)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, w.Close()) })
+	return &network{t, w}
 }
 
-func (w *network) start(id replica.BrokerID) {
-	var ln net.Listener
-	w.eventually("the address is free again", func() bool {
-		var err error
-		ln, err = net.Listen("tcp", w.addresses[id])
-		return err == nil
-	})
-	w.serve(id, ln)
-}
-
-func (w *network) serve(id replica.BrokerID, ln net.Listener) {
-	cfg := broker.Config{
-		ID: id, Data: w.dirs[id], Peers: map[replica.BrokerID]string{}, HealthEvery: 20 * time.Millisecond, LagTimeout: 2 * time.Second,
-		Log: commitlog.Options{SegmentBytes: 1 << 20},
-	}
-	if os.Getenv("LOGBOOK_TEST_LOGS") != "" {
-		cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})).With("b", id)
-	}
-	for other, address := range w.addresses {
-		if other != id {
-			cfg.Peers[other] = address
-		}
-	}
-	cfg.Dial = func(ctx context.Context, network, address string) (net.Conn, error) { return w.dial(ctx, id, address) }
-	if w.mod != nil {
-		w.mod(&cfg)
-	}
-	b, err := broker.Open(cfg)
-	require.NoError(w.t, err)
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- b.Serve(ctx, ln) }()
-	w.running[id] = func() {
-		stop()
-		assert.NoError(w.t, <-done)
-	}
-}
-
-func (w *network) stop(id replica.BrokerID) {
-	w.running[id]()
-	delete(w.running, id)
-}
-
-// dial connects a broker to another, as long as they are in the same part of the network.
-func (w *network) dial(ctx context.Context, from replica.BrokerID, address string) (net.Conn, error) {
-	for to, a := range w.addresses {
-		if a != address {
-			continue
-		}
-		w.mu.Lock()
-		cut := w.apart[from] != w.apart[to]
-		w.mu.Unlock()
-		if cut {
-			return nil, fmt.Errorf("the network between %d and %d is cut", from, to)
-		}
-		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
-		if err == nil {
-			w.mu.Lock()
-			w.conns[c] = [2]int{int(from), int(to)}
-			w.mu.Unlock()
-		}
-		return c, err
-	}
-	return nil, fmt.Errorf("nobody is at %s", address)
-}
-
-// split puts brokers into another part; heal puts all into one.
-func (w *network) split(part int, ids ...replica.BrokerID) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, id := range ids {
-		w.apart[id] = part
-	}
-	for c, ends := range w.conns {
-		if w.apart[replica.BrokerID(ends[0])] != w.apart[replica.BrokerID(ends[1])] {
-			c.Close()
-			delete(w.conns, c)
-		}
-	}
-}
-
-func (w *network) heal() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	clear(w.apart)
-}
+func (w *network) start(id replica.BrokerID) { require.NoError(w.t, w.Restart(id)) }
+func (w *network) stop(id replica.BrokerID)  { require.NoError(w.t, w.Stop(id)) }
 
 func (w *network) client(ids ...replica.BrokerID) *client.Client {
 	var addresses []string
 	for _, id := range ids {
-		addresses = append(addresses, w.addresses[id])
+		addresses = append(addresses, w.Address(id))
 	}
 	if len(ids) == 0 {
-		for _, a := range w.addresses {
-			addresses = append(addresses, a)
-		}
+		addresses = w.Addresses()
 	}
 	c, err := client.New(client.Options{Brokers: addresses})
 	require.NoError(w.t, err)
@@ -403,7 +293,7 @@ func TestSplitBrain(t *testing.T) {
 			s, err := c.Status(ctx, "flights", 0)
 			require.NoError(t, err)
 			old := s.Leader
-			w.split(1, old)
+			w.Cut(old)
 			other := old%3 + 1
 			w.eventually("the others elect one", func() bool {
 				s, err := w.client(other).Status(ctx, "flights", 0)
@@ -413,13 +303,13 @@ func TestSplitBrain(t *testing.T) {
 				s, err := w.client(old).Status(ctx, "flights", 0)
 				return err == nil && len(s.Active) == 1
 			})
-			alone, err := client.New(client.Options{Brokers: []string{w.addresses[old]}, Patience: 200 * time.Millisecond})
+			alone, err := client.New(client.Options{Brokers: []string{w.Address(old)}, Patience: 200 * time.Millisecond})
 			require.NoError(t, err)
 			defer alone.Close()
 			_, aloneErr := alone.Produce(ctx, "flights", 0, acks, value("to the old leader"))
 			_, err = w.client(other).Produce(ctx, "flights", 0, acks, value("to the new leader"))
 			require.NoError(t, err)
-			w.heal()
+			w.Heal()
 			w.eventually("there is one leader again", func() bool {
 				s, err := w.client(old).Status(ctx, "flights", 0)
 				return err == nil && s.Leader != old && len(s.Active) == 3

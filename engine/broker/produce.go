@@ -51,7 +51,7 @@ func (t *turns) take(name string, n int) int {
 func (s *session) produce(e wire.Envelope, finished func()) {
 	a, p, err := s.b.appending(e)
 	if err != nil {
-		s.error(e.ID, s.b.wireError(err))
+		s.error(e.ID, s.b.WireError(err))
 		finished()
 		return
 	}
@@ -176,7 +176,7 @@ func (l *lane) append(together []*appending) bool {
 				base += int64(len(a.records))
 			}
 			if err == nil {
-				b.metrics.produced(l.p, len(records), time.Since(began))
+				b.counters.produced(l.p, len(records), time.Since(began))
 			}
 		})
 	}
@@ -204,7 +204,7 @@ func (l *lane) append(together []*appending) bool {
 
 func (l *lane) answer(a *appending, base int64, at time.Time, err error) {
 	if err != nil {
-		l.s.error(a.id, l.s.b.wireError(err))
+		l.s.error(a.id, l.s.b.WireError(err))
 	} else {
 		stamp := at
 		if t := a.records[0].Timestamp; !t.IsZero() {

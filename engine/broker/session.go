@@ -65,14 +65,14 @@ func (b *Broker) welcome(nc net.Conn) {
 	}
 	b.mu.Unlock()
 	if refuse != "" {
-		b.metrics.refused.Inc()
+		b.counters.count(func(c *Counters) { c.Refused++ })
 		go func() {
 			s.error(0, &wire.Error{Code: wire.Unavailable, Message: refuse})
 			s.close()
 		}()
 		return
 	}
-	b.metrics.connections.Inc()
+	b.counters.count(func(c *Counters) { c.Connections++ })
 	go func() {
 		defer b.tasks.Done()
 		err := s.serve()
@@ -87,7 +87,7 @@ func (b *Broker) welcome(nc net.Conn) {
 		b.mu.Lock()
 		delete(b.sessions, s)
 		b.mu.Unlock()
-		b.metrics.connections.Dec()
+		b.counters.count(func(c *Counters) { c.Connections-- })
 		if err != nil && !errors.Is(err, io.EOF) && s.ctx.Err() == nil {
 			b.cfg.Logger.Debug("a connection ended", "remote", nc.RemoteAddr().String(), "error", err)
 		}
@@ -179,7 +179,7 @@ func (s *session) next() (err error) {
 		s.work.Done()
 	}
 	s.work.Add(1)
-	s.b.metrics.requests.WithLabelValues(kindLabel(e.Type)).Inc()
+	s.b.counters.request(e.Type)
 	switch e.Type {
 	case "hello":
 		defer finished()
@@ -208,7 +208,7 @@ func (s *session) explain(err error) error {
 		we, ok = &wire.Error{Code: wire.BadRequest, Message: fe.Error()}, true
 	}
 	if ok {
-		s.b.metrics.hostile.Inc()
+		s.b.counters.count(func(c *Counters) { c.BadFrames++ })
 		s.error(0, we)
 	}
 	return err
@@ -258,7 +258,7 @@ func (s *session) answer(e wire.Envelope) {
 	}
 	out, err := h.do(s, e.Payload)
 	if err != nil {
-		s.error(e.ID, s.b.wireError(err))
+		s.error(e.ID, s.b.WireError(err))
 		return
 	}
 	s.reply(e.ID, e.Type, out)
@@ -274,7 +274,7 @@ func (s *session) reply(id uint64, kind string, payload any) {
 }
 
 func (s *session) error(id uint64, we *wire.Error) {
-	s.b.metrics.errors.WithLabelValues(string(we.Code)).Inc()
+	s.b.counters.count(func(c *Counters) { c.Errors[string(we.Code)]++ })
 	s.reply(id, "error", we)
 }
 

@@ -42,7 +42,8 @@ type Settings struct {
 	Acks       replica.Acks                // LOGBOOK_ACKS: leader, all or quorum
 	MinInSync  int                         // LOGBOOK_MIN_IN_SYNC: for quorum
 	Retention  commitlog.Retention         // LOGBOOK_RETENTION_AGE, LOGBOOK_RETENTION_BYTES: 0 keeps all
-	Health     time.Duration               // LOGBOOK_HEALTH_EVERY: between checks of a peer
+	CheckEvery time.Duration               // LOGBOOK_HEALTH_EVERY: between checks of a peer
+	Lifetime   time.Duration               // LOGBOOK_LIFETIME: shut down after so long; 0: never
 	Token      string                      // LOGBOOK_TOKEN: shared by brokers and clients; empty: none
 	TLSCert    string                      // LOGBOOK_TLS_CERT, LOGBOOK_TLS_KEY: PEM files; empty: no TLS
 	TLSKey     string
@@ -53,7 +54,7 @@ type Settings struct {
 func DefaultSettings() Settings {
 	return Settings{
 		AppName: "logbook", Host: "127.0.0.1", Port: 8000, LogLevel: slog.LevelInfo, LogFormat: "text",
-		BrokerID: 1, BrokerPort: 9400, Data: "logbook-data", Acks: replica.Quorum, MinInSync: 1, Health: 500 * time.Millisecond,
+		BrokerID: 1, BrokerPort: 9400, Data: "logbook-data", Acks: replica.Quorum, MinInSync: 1, CheckEvery: 500 * time.Millisecond,
 	}
 }
 
@@ -122,8 +123,9 @@ var settings = []setting{
 		return err == nil && n >= 0
 	}},
 	{"LOGBOOK_HEALTH_EVERY", "a duration from 10ms to 1m", func(s *Settings, v string) bool {
-		return setDuration(&s.Health, v) && s.Health >= 10*time.Millisecond && s.Health <= time.Minute
+		return setDuration(&s.CheckEvery, v) && s.CheckEvery >= 10*time.Millisecond && s.CheckEvery <= time.Minute
 	}},
+	{"LOGBOOK_LIFETIME", "a duration after which the broker shuts down, or 0", func(s *Settings, v string) bool { return setDuration(&s.Lifetime, v) }},
 	{"LOGBOOK_TOKEN", "at least 16 characters", func(s *Settings, v string) bool { s.Token = v; return len(v) >= 16 }},
 	{"LOGBOOK_TLS_CERT", "a PEM file", func(s *Settings, v string) bool { s.TLSCert = v; return true }},
 	{"LOGBOOK_TLS_KEY", "a PEM file", func(s *Settings, v string) bool { s.TLSKey = v; return true }},

@@ -187,6 +187,7 @@ func (w *town) leader(topic, partition string) int {
 
 // A newcomer's session: a cluster, some flights, a group of two, a dead leader, and on.
 func TestNewcomersSession(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	w := newTown(t, "--data", dir)
 	w.eventually("a topic can be made", func() bool {
@@ -280,6 +281,7 @@ func TestNewcomersSession(t *testing.T) {
 }
 
 func TestManualClusterByCommand(t *testing.T) {
+	t.Parallel()
 	w := newTown(t, "--controller", "manual")
 	w.eventually("a topic can be made", func() bool {
 		_, _, code := w.run("", "topic", "create", "flights", "--partitions", "3")
@@ -301,6 +303,7 @@ func TestManualClusterByCommand(t *testing.T) {
 }
 
 func TestCommandLine(t *testing.T) {
+	t.Parallel()
 	w := newTown(t)
 	w.eventually("a topic can be made", func() bool {
 		_, _, code := w.run("", "topic", "create", "t", "-p", "2")
@@ -348,6 +351,7 @@ func TestCommandLine(t *testing.T) {
 }
 
 func TestServeShutsDownCleanly(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	for range 2 {
 		cmd := exec.Command(binary, "serve", "--data", dir, "--port", "0", "--broker-port", "0", "--log-format", "json")
@@ -366,6 +370,7 @@ func TestServeShutsDownCleanly(t *testing.T) {
 
 // The Python client has its own tests; they run against this binary.
 func TestPythonClient(t *testing.T) {
+	t.Parallel()
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		t.Skip("there is no python3")

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"logbook/engine/broker"
+	"logbook/engine/web"
 )
 
 // flagName is the flag for a variable: LOGBOOK_BROKER_ID is --broker-id.
@@ -48,7 +49,7 @@ LOGBOOK_BROKER_ID; the flag counts where both are given.`,
 		if err != nil {
 			return usageError{err}
 		}
-		return broker.Run(cmd.Context(), s, s.NewLogger(cmd.ErrOrStderr()))
+		return web.Run(cmd.Context(), s, s.NewLogger(cmd.ErrOrStderr()))
 	}
 	return cmd
 }

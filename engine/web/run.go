@@ -1,4 +1,4 @@
-package broker
+package web
 
 import (
 	"context"
@@ -7,10 +7,12 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+
+	"logbook/engine/broker"
 )
 
 // Run runs a broker process: the protocol and HTTP, until ctx ends or one of them fails.
-func Run(ctx context.Context, s Settings, logger *slog.Logger) error {
+func Run(ctx context.Context, s broker.Settings, logger *slog.Logger) error {
 	cfg, err := s.Config(logger)
 	if err != nil {
 		return err
@@ -25,16 +27,20 @@ func Run(ctx context.Context, s Settings, logger *slog.Logger) error {
 		ln.Close()
 		return fmt.Errorf("cannot listen on %s (set LOGBOOK_HOST and LOGBOOK_PORT): %w", s.Address(), err)
 	}
-	b, err := Open(cfg)
+	b, err := broker.Open(cfg)
 	if err != nil {
 		return errors.Join(err, ln.Close(), web.Close())
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+	if s.Lifetime > 0 {
+		ctx, stop = context.WithTimeout(ctx, s.Lifetime)
+		defer stop()
+	}
 	var both sync.WaitGroup
 	var problems [2]error
 	both.Go(func() { defer stop(); problems[0] = b.Serve(ctx, ln) })
-	both.Go(func() { defer stop(); problems[1] = ServeHTTP(ctx, web, b, s, logger) })
+	both.Go(func() { defer stop(); problems[1] = Serve(ctx, web, b, s, logger) })
 	both.Wait()
 	return errors.Join(problems[:]...)
 }

@@ -1,48 +1,40 @@
-package broker
+// Package web is a broker's HTTP side: the page that shows a cluster live, health, an API
+// with its document and interactive documentation, and metrics for Prometheus. Nothing
+// that it serves needs the internet.
+package web
 
 import (
 	"context"
 	"embed"
-	"encoding/json"
 	"errors"
 	"io/fs"
 	"log/slog"
-	"maps"
 	"net"
 	"net/http"
 	"reflect"
-	"slices"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/swaggest/swgui/v5emb"
 
+	"logbook/engine/broker"
+	"logbook/engine/controller"
 	"logbook/engine/replica"
 	"logbook/engine/wire"
 )
-
-// Health is the answer to GET /api/health.
-type Health struct {
-	Status  string `json:"status" doc:"ok"`
-	Service string `json:"service" doc:"LOGBOOK_APP_NAME"`
-}
 
 //go:embed page
 var pageFiles embed.FS
 
 // Handler returns the broker's HTTP side: the page at /, health, the API, its document
 // and its interactive documentation, and metrics. Nothing it serves needs the internet.
-func Handler(b *Broker, s Settings, logger *slog.Logger) http.Handler {
+func Handler(b *broker.Broker, s broker.Settings, logger *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /api/health", func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		if err := json.NewEncoder(w).Encode(Health{Status: "ok", Service: s.AppName}); err != nil {
-			logger.Debug("client went away", "error", err)
-		}
-	})
+	mux.Handle("GET /api/health", s.Health())
 	cfg := huma.DefaultConfig("Logbook", "1")
 	cfg.Info.Description = "What a broker knows: brokers, topics, partitions, groups. Reading only; records travel by the protocol of engine/wire."
 	cfg.DocsPath = "" // its pages come from the internet
@@ -52,10 +44,9 @@ func Handler(b *Broker, s Settings, logger *slog.Logger) http.Handler {
 	docs := v5emb.New("Logbook", "/openapi.json", "/docs/")
 	mux.Handle("GET /docs", http.RedirectHandler("/docs/", http.StatusMovedPermanently))
 	mux.Handle("GET /docs/", docs)
-	registry := prometheus.Gatherers{b.metrics.registry}
-	own := prometheus.NewRegistry()
-	own.MustRegister(partitionCollector{b})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(append(registry, own), promhttp.HandlerOpts{}))
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collector{b}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	page, err := fs.Sub(pageFiles, "page")
 	if err != nil {
 		panic(err) // it is embedded
@@ -99,15 +90,15 @@ type namePath struct {
 	Name string `path:"name" maxLength:"249"`
 }
 
-func routes(api huma.API, b *Broker, s Settings) {
+func routes(api huma.API, b *broker.Broker, s broker.Settings) {
 	// Served by the handler above; here it is documented.
 	api.OpenAPI().AddOperation(&huma.Operation{
 		OperationID: "health", Method: http.MethodGet, Path: "/api/health", Summary: "Shows that the process answers",
 		Responses: map[string]*huma.Response{"200": {Description: "It does", Content: map[string]*huma.MediaType{
-			"application/json": {Schema: huma.SchemaFromType(api.OpenAPI().Components.Schemas, reflect.TypeFor[Health]())},
+			"application/json": {Schema: huma.SchemaFromType(api.OpenAPI().Components.Schemas, reflect.TypeFor[broker.Health]())},
 		}}},
 	})
-	get(api, "brokers", "/api/v1/brokers", "Lists the brokers, as this one sees them", func(context.Context, *none) ([]wire.Broker, error) { return b.brokers(), nil })
+	get(api, "brokers", "/api/v1/brokers", "Lists the brokers, as this one sees them", func(context.Context, *none) ([]wire.Broker, error) { return b.Brokers(), nil })
 	get(api, "topics", "/api/v1/topics", "Lists the topics with their partitions and leaders", func(context.Context, *none) ([]wire.Topic, error) {
 		m, err := b.Metadata(nil)
 		return m.Topics, httpError(b, err)
@@ -120,23 +111,23 @@ func routes(api huma.API, b *Broker, s Settings) {
 		return m.Topics[0], nil
 	})
 	get(api, "partition", "/api/v1/topics/{topic}/partitions/{partition}", "Describes a partition, replica by replica, with lag", func(ctx context.Context, q *partitionPath) (wire.StatusReply, error) {
-		st, err := b.Status(ctx, partition(q.Topic, q.Partition))
+		st, err := b.Status(ctx, controller.Partition{Topic: q.Topic, ID: q.Partition})
 		return st, httpError(b, err)
 	})
-	get(api, "groups", "/api/v1/groups", "Lists the consumer groups", func(ctx context.Context, _ *none) ([]string, error) { return b.groupNames(ctx), nil })
+	get(api, "groups", "/api/v1/groups", "Lists the consumer groups", func(ctx context.Context, _ *none) ([]string, error) { return b.GroupNames(ctx), nil })
 	get(api, "group", "/api/v1/groups/{name}", "Describes a group: members, partitions, committed offsets, lag", func(ctx context.Context, q *namePath) (wire.DescribeGroupReply, error) {
-		g, err := b.group(ctx, q.Name)
+		g, err := b.Group(ctx, q.Name)
 		return g, httpError(b, err)
 	})
-	get(api, "overview", "/api/v1/overview", "All of it at once, for the page", func(ctx context.Context, _ *none) (Overview, error) { return b.overview(ctx, s.AppName), nil })
+	get(api, "overview", "/api/v1/overview", "All of it at once, for the page", func(ctx context.Context, _ *none) (Overview, error) { return overview(ctx, b, s.AppName), nil })
 }
 
 // httpError turns an error into a problem document (RFC 9457).
-func httpError(b *Broker, err error) error {
+func httpError(b *broker.Broker, err error) error {
 	if err == nil {
 		return nil
 	}
-	we := b.wireError(err)
+	we := b.WireError(err)
 	status := http.StatusInternalServerError
 	switch we.Code {
 	case wire.UnknownTopic, wire.UnknownPartition:
@@ -170,60 +161,36 @@ type TopicOverview struct {
 // overviewLimit bounds what one look costs.
 const overviewLimit = 200
 
-func (b *Broker) overview(ctx context.Context, service string) Overview {
+func overview(ctx context.Context, b *broker.Broker, service string) Overview {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	o := Overview{Service: service, Broker: b.cfg.ID, Controller: b.cfg.Controller, Brokers: b.brokers(), Topics: []TopicOverview{}, Groups: []wire.DescribeGroupReply{}}
-	all := b.dir.topics()
+	o := Overview{Service: service, Broker: b.Node().ID(), Controller: b.Controller(), Brokers: b.Brokers(), Topics: []TopicOverview{}, Groups: []wire.DescribeGroupReply{}}
+	m, err := b.Metadata(nil)
+	if err != nil {
+		return o
+	}
 	left := overviewLimit
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		t := toWireTopic(name, all[name])
+	for _, t := range m.Topics {
 		if t.Internal {
 			continue
 		}
-		to := TopicOverview{Name: name, Router: t.Router, Partitions: []wire.StatusReply{}}
+		to := TopicOverview{Name: t.Name, Router: t.Router, Partitions: []wire.StatusReply{}}
 		for i := range t.Partitions {
 			if left--; left < 0 {
 				break
 			}
-			if s, err := b.Status(ctx, partition(name, i)); err == nil {
+			if s, err := b.Status(ctx, controller.Partition{Topic: t.Name, ID: i}); err == nil {
 				to.Partitions = append(to.Partitions, s)
 			}
 		}
 		o.Topics = append(o.Topics, to)
 	}
-	for _, name := range b.groupNames(ctx) {
-		if g, err := b.group(ctx, name); err == nil {
+	for _, name := range b.GroupNames(ctx) {
+		if g, err := b.Group(ctx, name); err == nil {
 			o.Groups = append(o.Groups, g)
 		}
 	}
 	return o
-}
-
-// groupNames lists the groups of all brokers that answer.
-func (b *Broker) groupNames(ctx context.Context) []string {
-	names := b.groups.names()
-	for _, l := range b.links {
-		var r wire.ListGroupsReply
-		ctx, cancel := context.WithTimeout(ctx, proberTimeout)
-		if err := l.call(ctx, "list_groups", wire.Empty{}, &r); err == nil {
-			names = append(names, r.Groups...)
-		}
-		cancel()
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
-}
-
-// group describes a group, asking its coordinator.
-func (b *Broker) group(ctx context.Context, name string) (wire.DescribeGroupReply, error) {
-	out, err := b.groups.describe(ctx, name)
-	we, ok := errors.AsType[*wire.Error](err)
-	if !ok || we.Code != wire.NotCoordinator || b.links[we.Leader] == nil {
-		return out, err
-	}
-	err = b.links[we.Leader].call(ctx, "describe_group", wire.DescribeGroup{Group: name}, &out)
-	return out, err
 }
 
 func logRequests(next http.Handler, logger *slog.Logger) http.Handler {
@@ -244,9 +211,12 @@ func (w *statusWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// ServeHTTP answers HTTP on ln until ctx ends, then finishes what it accepted and returns.
+// shutdownGrace is how long requests that were accepted may take to finish.
+const shutdownGrace = 10 * time.Second
+
+// Serve answers HTTP on ln until ctx ends, then finishes what it accepted and returns.
 // It closes ln.
-func ServeHTTP(ctx context.Context, ln net.Listener, b *Broker, s Settings, logger *slog.Logger) error {
+func Serve(ctx context.Context, ln net.Listener, b *broker.Broker, s broker.Settings, logger *slog.Logger) error {
 	srv := &http.Server{
 		Handler:           Handler(b, s, logger),
 		ReadHeaderTimeout: 5 * time.Second,

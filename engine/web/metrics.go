@@ -1,0 +1,72 @@
+package web
+
+import (
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"logbook/engine/broker"
+	"logbook/engine/replica"
+)
+
+// collector turns a broker's counters and its replicas' state into metrics, when asked.
+type collector struct{ b *broker.Broker }
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("logbook_"+name, help, labels, nil)
+}
+
+var (
+	connections = desc("connections", "Open connections of clients and peers.")
+	refused     = desc("connections_refused_total", "Connections refused because of the limit or a shutdown.")
+	badFrames   = desc("bad_frames_total", "Connections ended because of what they sent.")
+	requests    = desc("requests_total", "Requests, by type.", "type")
+	failures    = desc("errors_total", "Error replies, by code.", "code")
+	recordsIn   = desc("records_in_total", "Records produced and acknowledged, by topic.", "topic")
+	recordsOut  = desc("records_out_total", "Records fetched, by topic.", "topic")
+	produce     = desc("produce_seconds", "From a produce's append to its acknowledgement.")
+	logEnd      = desc("log_end_offset", "Log end offset of a replica on this broker.", "topic", "partition")
+	highMark    = desc("high_watermark", "High watermark, as this broker knows it.", "topic", "partition")
+	leads       = desc("leader", "1 where this broker leads the partition.", "topic", "partition")
+)
+
+// Describe implements prometheus.Collector: what there is depends on the topics.
+func (collector) Describe(ch chan<- *prometheus.Desc) { ch <- connections }
+
+// Collect implements prometheus.Collector.
+func (c collector) Collect(ch chan<- prometheus.Metric) {
+	n := c.b.Counters()
+	one := func(d *prometheus.Desc, kind prometheus.ValueType, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, kind, v, labels...)
+	}
+	one(connections, prometheus.GaugeValue, float64(n.Connections))
+	one(refused, prometheus.CounterValue, float64(n.Refused))
+	one(badFrames, prometheus.CounterValue, float64(n.BadFrames))
+	for d, by := range map[*prometheus.Desc]map[string]int64{requests: n.Requests, failures: n.Errors, recordsIn: n.RecordsIn, recordsOut: n.RecordsOut} {
+		for label, v := range by {
+			one(d, prometheus.CounterValue, float64(v), label)
+		}
+	}
+	buckets, total := map[float64]uint64{}, uint64(0)
+	for i, v := range n.Produce {
+		total += uint64(v)
+		if i < len(broker.ProduceBuckets) {
+			buckets[broker.ProduceBuckets[i].Seconds()] = total
+		}
+	}
+	ch <- prometheus.MustNewConstHistogram(produce, total, n.ProduceSum.Seconds(), buckets)
+	for _, p := range c.b.Node().Partitions() {
+		s, err := c.b.Node().Status(p)
+		if err != nil {
+			continue
+		}
+		partition := strconv.Itoa(p.ID)
+		lead := 0.0
+		if s.Role == replica.Leader {
+			lead = 1
+		}
+		one(logEnd, prometheus.GaugeValue, float64(s.End), p.Topic, partition)
+		one(highMark, prometheus.GaugeValue, float64(s.HighWatermark), p.Topic, partition)
+		one(leads, prometheus.GaugeValue, lead, p.Topic, partition)
+	}
+}

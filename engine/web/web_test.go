@@ -1,0 +1,107 @@
+package web_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"logbook/engine/broker"
+	"logbook/engine/web"
+)
+
+func TestHealthOverHTTP(t *testing.T) {
+	s := broker.DefaultSettings()
+	s.Port, s.LogFormat, s.AppName = 0, "json", "logbook-test"
+	var logs bytes.Buffer
+	logger := s.NewLogger(&logs)
+	ctx, stop := context.WithCancel(t.Context())
+	ln, err := net.Listen("tcp", s.Address())
+	require.NoError(t, err)
+	b, err := broker.Open(broker.Config{ID: 1, Data: t.TempDir()})
+	require.NoError(t, err)
+	defer b.Close()
+	done := make(chan error, 1)
+	go func() { done <- web.Serve(ctx, ln, b, s, logger) }()
+
+	base := "http://" + ln.Addr().String()
+	res, err := http.Get(base + "/api/health")
+	require.NoError(t, err)
+	body, err := io.ReadAll(res.Body)
+	res.Body.Close()
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusOK, res.StatusCode)
+	assert.Equal(t, "application/json", res.Header.Get("Content-Type"))
+	assert.JSONEq(t, `{"status":"ok","service":"logbook-test"}`, string(body))
+
+	for path, want := range map[string]int{"/": 200, "/docs/": 200, "/openapi.json": 200, "/metrics": 200, "/nothing": 404, "/api/nothing": 404} {
+		res, err := http.Get(base + path)
+		require.NoError(t, err)
+		res.Body.Close()
+		assert.Equal(t, want, res.StatusCode, path)
+	}
+	res, err = http.Post(base+"/api/health", "text/plain", nil)
+	require.NoError(t, err)
+	res.Body.Close()
+	assert.Equal(t, http.StatusMethodNotAllowed, res.StatusCode)
+
+	stop()
+	require.NoError(t, <-done)
+	_, err = http.Get(base + "/api/health")
+	require.Error(t, err, "after shutdown nobody answers")
+	var line map[string]any
+	require.NoError(t, json.Unmarshal(bytes.SplitN(logs.Bytes(), []byte("\n"), 2)[0], &line))
+	assert.Equal(t, "logbook-test", line["service"])
+	assert.Equal(t, "serving", line["msg"])
+}
+
+// The page and its interactive documentation work without the internet: nothing that they
+// load lies elsewhere.
+func TestPagesAreSelfContained(t *testing.T) {
+	b, err := broker.Open(broker.Config{ID: 1, Data: t.TempDir()})
+	require.NoError(t, err)
+	defer b.Close()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	s := broker.DefaultSettings()
+	go func() { done <- web.Serve(ctx, ln, b, s, s.NewLogger(io.Discard)) }()
+	base := "http://" + ln.Addr().String()
+	for _, path := range []string{"/", "/docs/"} {
+		body := fetchPage(t, base+path)
+		for _, marker := range []string{`src="http`, `href="http`, `src="//`, `href="//`, "unpkg", "cdn."} {
+			assert.NotContains(t, string(body), marker, path)
+		}
+	}
+	var document struct {
+		OpenAPI string                    `json:"openapi"`
+		Paths   map[string]map[string]any `json:"paths"`
+	}
+	require.NoError(t, json.Unmarshal(fetchPage(t, base+"/openapi.json"), &document))
+	assert.True(t, strings.HasPrefix(document.OpenAPI, "3."))
+	for _, path := range []string{"/api/health", "/api/v1/topics", "/api/v1/groups/{name}", "/api/v1/overview"} {
+		assert.Contains(t, document.Paths, path)
+	}
+	assert.True(t, bytes.Contains(fetchPage(t, base+"/metrics"), []byte("logbook_connections")))
+	stop()
+	require.NoError(t, <-done)
+}
+
+func fetchPage(t *testing.T, url string) []byte {
+	res, err := (&http.Client{Timeout: 10 * time.Second}).Get(url)
+	require.NoError(t, err)
+	defer res.Body.Close()
+	require.Equal(t, http.StatusOK, res.StatusCode, url)
+	body, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	return body
+}
