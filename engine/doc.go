@@ -12,12 +12,16 @@
 //	consumer     committed offsets, and the cycle of fetch, process, commit
 //	producer     batches, linger and a bounded buffer
 //	group        the coordinator of a consumer group, as a state machine
+//	coordinator  what drives a group: clock, disk, waiting
 //	replica      replication of one partition, as a state machine: leader, follower, high watermark, truncation
-//	controller   who leads a partition; here, the manual one
+//	controller   who leads a partition: manual, first-alive
 //	cluster      brokers tied together: placement, leader writes, status, failover, recovery
 //	spacetime    diagrams of what happened: a line for each process, messages as arrows
 //	(this one)   the embedded front door: Open, and from there everything above
-//	broker       the process: settings, logging, HTTP
+//	wire         the protocol: frames of JSON
+//	client       finds leaders and coordinators, follows redirects, tries again
+//	broker       the networked broker: sessions, links, groups, controllers
+//	web          its HTTP side: page, API, documentation, metrics
 //	lab          what notebooks show and where they work; only lessons import it
 //	cmd/logbook  the command
 //
@@ -26,6 +30,6 @@
 // of your own, in the style of testing/fstest. commitlog/mutate plants bugs in the log and
 // shows that its tests catch them.
 //
-// All of it but record/compression, broker, lab and the command uses the standard library alone: a notebook cell that imports
+// All of it but record/compression, web, lab and the command uses the standard library alone: a notebook cell that imports
 // them compiles in a fraction of a second, and the core stays easy to read.
 package engine

@@ -263,7 +263,7 @@ func (n *Node) Read(p Partition, from int64, max int) (commitlog.Chunk, error) {
 	}
 	hw := h.hw.Load()
 	if from < hw || from > h.log.EndOffset() {
-		return h.log.ReadChunk(nil, from, hw, max)
+		return h.log.ReadFrames(nil, from, hw, max)
 	}
 	return commitlog.Chunk{Base: from, Next: from}, n.Settled(p)
 }

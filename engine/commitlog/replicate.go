@@ -25,6 +25,16 @@ type Chunk struct {
 //
 // Errors: those of Reader.Next.
 func (l *Log) ReadChunk(buf []byte, from, limit int64, max int) (Chunk, error) {
+	return l.readChunk(buf, from, limit, max, true)
+}
+
+// ReadFrames is ReadChunk for consumers: the frames may be of several leader epochs, and
+// Chunk.Epoch is the first one's.
+func (l *Log) ReadFrames(buf []byte, from, limit int64, max int) (Chunk, error) {
+	return l.readChunk(buf, from, limit, max, false)
+}
+
+func (l *Log) readChunk(buf []byte, from, limit int64, max int, oneEpoch bool) (Chunk, error) {
 	c := Chunk{Base: from, Next: from, Epoch: l.epochAt(from), Frames: buf}
 	v := l.view.Load()
 	if from < v.start || from > v.end {
@@ -42,7 +52,7 @@ func (l *Log) ReadChunk(buf []byte, from, limit int64, max int) (Chunk, error) {
 			return c, err
 		}
 		have := len(c.Frames) - len(buf)
-		if have > 0 && (have+len(f.Bytes) > max || l.epochAt(f.BaseOffset) != c.Epoch) || f.NextOffset() > limit {
+		if have > 0 && (have+len(f.Bytes) > max || oneEpoch && l.epochAt(f.BaseOffset) != c.Epoch) || f.NextOffset() > limit {
 			break
 		}
 		if have == 0 {

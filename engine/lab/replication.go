@@ -251,3 +251,8 @@ func short(v string) string {
 	}
 	return v
 }
+
+// ShowDiagram shows a space-time diagram.
+func ShowDiagram(d *spacetime.Diagram) {
+	show(protocol.MIMEImageSVG, d.SVG(), d.Text())
+}
