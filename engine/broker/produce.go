@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"sync"
@@ -70,7 +69,7 @@ func (s *session) produce(e wire.Envelope, finished func()) {
 func (b *Broker) appending(e wire.Envelope) (*appending, controller.Partition, error) {
 	var r wire.Produce
 	none := controller.Partition{}
-	if err := json.Unmarshal(e.Payload, &r); err != nil {
+	if err := wire.Unmarshal(e.Payload, &r); err != nil {
 		return nil, none, badRequest("a produce that cannot be read: %v", err)
 	}
 	if strings.HasPrefix(r.Topic, internalPrefix) {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +16,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"logbook/engine/broker"
+	"logbook/engine/broker/brokertest"
+	"logbook/engine/client"
 	"logbook/engine/web"
+	"logbook/engine/wire"
 )
 
 func TestHealthOverHTTP(t *testing.T) {
@@ -104,4 +108,44 @@ func fetchPage(t *testing.T, url string) []byte {
 	body, err := io.ReadAll(res.Body)
 	require.NoError(t, err)
 	return body
+}
+
+// The page in a real browser, where there is one: its script has run and drawn what the
+// broker knows.
+func TestPageInABrowser(t *testing.T) {
+	browser := ""
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			browser = path
+		}
+	}
+	if browser == "" {
+		t.Skip("there is no Chromium or Chrome")
+	}
+	n, err := brokertest.Start(t.TempDir(), 1, nil)
+	require.NoError(t, err)
+	defer n.Close()
+	c, err := client.New(client.Options{Brokers: n.Addresses()})
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = c.CreateTopic(t.Context(), wire.CreateTopic{Name: "flights", Partitions: 2})
+	require.NoError(t, err)
+	_, err = c.Produce(t.Context(), "flights", 1, "", wire.Record{Value: []byte("x")})
+	require.NoError(t, err)
+	require.NoError(t, c.ResetOffsets(t.Context(), "dashboards", wire.CommitOffset{Topic: "flights", Partition: 1}))
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	s := broker.DefaultSettings()
+	go func() { done <- web.Serve(ctx, ln, n.Broker(1), s, s.NewLogger(io.Discard)) }()
+	cmd := exec.Command(browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--user-data-dir="+t.TempDir(),
+		"--virtual-time-budget=4000", "--dump-dom", "http://"+ln.Addr().String()+"/")
+	dom, err := cmd.Output()
+	require.NoError(t, err)
+	for _, want := range []string{"flights/1", "broker 1", "dashboards", "lag 1", "leads"} {
+		assert.Contains(t, string(dom), want)
+	}
+	stop()
+	require.NoError(t, <-done)
 }

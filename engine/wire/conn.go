@@ -190,7 +190,7 @@ func decode(e Envelope, kind string, reply any) error {
 	case reply == nil:
 		return nil
 	}
-	if err := json.Unmarshal(e.Payload, reply); err != nil {
+	if err := Unmarshal(e.Payload, reply); err != nil {
 		return &FrameError{Reason: "a reply to " + kind + " that cannot be read", Err: err}
 	}
 	return nil

@@ -180,3 +180,31 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+// FuzzUnmarshal holds the fast decoder to encoding/json: the same value, or the same refusal.
+func FuzzUnmarshal(f *testing.F) {
+	for _, s := range []string{
+		`{"topic":"t","partition":-1,"acks":"all","timeout_ms":5,"records":[{"key":"aw==","value":null,"timestamp_ms":7,"headers":[{"key":"h","value":"dg=="}]},{"key":"","value":""}]}`,
+		`{"records":[],"next_offset":9007199254740993,"high_watermark":1,"log_start":-0}`,
+		`{"records":[{"value":"a\nw==","key":"a\u0061=="}]} `, `{"topic":"\u00e9","partition":01}`, `{"partition":1e3}`, `{"records":[{}],"records":[{}]}`, `{"records":null}`, `{`, `{"topic":"t",}`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var p, wantP wire.Produce
+		err, wantErr := wire.Unmarshal(data, &p), json.Unmarshal(data, &wantP)
+		require.Equal(t, wantErr == nil, err == nil, "%v, %v", wantErr, err)
+		if err == nil {
+			require.Equal(t, wantP, p)
+		}
+		r, wantR := wire.FetchReply{}, wire.FetchReply{}
+		err, wantErr = wire.Unmarshal(data, &r), json.Unmarshal(data, &wantR)
+		require.Equal(t, wantErr == nil, err == nil, "%v, %v", wantErr, err)
+		if err == nil {
+			require.Equal(t, len(wantR.Records), len(r.Records))
+			if len(r.Records) > 0 {
+				require.Equal(t, wantR, r)
+			}
+		}
+	})
+}

@@ -26,6 +26,7 @@ type Network struct {
 
 	mu      sync.Mutex
 	running map[replica.BrokerID]func() error
+	brokers map[replica.BrokerID]*broker.Broker
 	part    map[replica.BrokerID]int // brokers in different parts cannot reach each other
 	conns   map[net.Conn][2]replica.BrokerID
 }
@@ -35,7 +36,8 @@ type Network struct {
 func Start(dir string, n int, configure func(*broker.Config)) (*Network, error) {
 	w := &Network{
 		dir: dir, configure: configure, addresses: map[replica.BrokerID]string{}, running: map[replica.BrokerID]func() error{},
-		part: map[replica.BrokerID]int{}, conns: map[net.Conn][2]replica.BrokerID{},
+		brokers: map[replica.BrokerID]*broker.Broker{},
+		part:    map[replica.BrokerID]int{}, conns: map[net.Conn][2]replica.BrokerID{},
 	}
 	listeners := map[replica.BrokerID]net.Listener{}
 	for id := replica.BrokerID(1); id <= replica.BrokerID(n); id++ {
@@ -55,6 +57,13 @@ func Start(dir string, n int, configure func(*broker.Config)) (*Network, error) 
 
 // Address returns a broker's address.
 func (w *Network) Address(id replica.BrokerID) string { return w.addresses[id] }
+
+// Broker returns a broker as it was started last.
+func (w *Network) Broker(id replica.BrokerID) *broker.Broker {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.brokers[id]
+}
 
 // Addresses returns all brokers' addresses, in the order of their ids.
 func (w *Network) Addresses() []string {
@@ -89,6 +98,7 @@ func (w *Network) serve(id replica.BrokerID, ln net.Listener) error {
 	go func() { done <- b.Serve(ctx, ln) }()
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.brokers[id] = b
 	w.running[id] = func() error {
 		stop()
 		return <-done

@@ -163,6 +163,16 @@ func (w *town) must(in string, args ...string) string {
 	return out
 }
 
+// python runs a script with the Python client, which finds the brokers in brokers.
+func (w *town) python(script string) string {
+	w.t.Helper()
+	cmd := exec.Command("python3", "-c", fmt.Sprintf("brokers = %q.split(',')\n%s", w.brokers(), script))
+	cmd.Env = append(os.Environ(), "PYTHONPATH=../../sdk/python/src", "PYTHONDONTWRITEBYTECODE=1")
+	out, err := cmd.CombinedOutput()
+	require.NoError(w.t, err, string(out))
+	return string(out)
+}
+
 func lines(n int, prefix string) string {
 	var b strings.Builder
 	for i := range n {
@@ -243,6 +253,22 @@ func TestNewcomersSession(t *testing.T) {
 		}
 		return true
 	})
+
+	// The Python client reads and writes all the while, by way of any broker that is left.
+	assert.Equal(t, "400 True\n", w.python(`
+from logbook import Client, Producer
+with Client(brokers) as c:
+    n = 0
+    for p in range(3):
+        offset = 0
+        while True:
+            records, offset, end = c.fetch("flights", p, offset)
+            n += len(records)
+            if offset >= end:
+                break
+with Producer(brokers, acks="quorum") as p:
+    print(n, p.send("flights", b"from Python", key=b"DTW").offset > 0)
+`))
 
 	// It comes back, as a follower, and catches up.
 	w.restart()

@@ -164,7 +164,7 @@ class Client:
 
     def _list_offsets(self, topic: str, partition: int, at: str, timestamp_ms: int = 0) -> int:
         request = {"topic": topic, "partition": partition, "at": at, "timestamp_ms": timestamp_ms}
-        return self.on_leader(topic, partition, "list_offsets", request)["offset"]
+        return int(self.on_leader(topic, partition, "list_offsets", request)["offset"])
 
     # Whom to ask.
 
@@ -177,7 +177,8 @@ class Client:
                 return str(state["to"])
             with self._lock:
                 state["i"] += 1
-                return self._brokers[state["i"] % len(self._brokers)]
+                i = int(state["i"])
+                return self._brokers[i % len(self._brokers)]
 
         def moved(to: Optional[str]) -> None:
             state["to"] = to
