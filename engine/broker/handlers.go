@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -299,6 +300,13 @@ func fetch(s *session, q wire.Fetch) (wire.FetchReply, error) {
 	if err := b.exists(p); err != nil {
 		return wire.FetchReply{}, err
 	}
+	epoch, err := b.node.LeaderEpoch(p)
+	if err != nil {
+		return wire.FetchReply{}, err
+	}
+	if q.LeaderEpoch > epoch {
+		return wire.FetchReply{}, &wire.Error{Code: wire.NotLeader, Epoch: epoch, Message: fmt.Sprintf("broker %d led %s in epoch %d, and has yet to hear of the one who leads in epoch %d", b.cfg.ID, p, epoch, q.LeaderEpoch)}
+	}
 	limit := cmp.Or(max(q.MaxBytes, 0), 1<<20)
 	limit = min(limit, b.cfg.MaxFrame/2) // in base64, with keys and numbers, it fits a frame
 	c, err := b.node.Read(p, q.Offset, limit)
@@ -319,7 +327,9 @@ func fetch(s *session, q wire.Fetch) (wire.FetchReply, error) {
 	if err != nil {
 		return wire.FetchReply{}, err
 	}
-	return b.fetched(p, q.Offset, limit, c)
+	reply, err := b.fetched(p, q.Offset, limit, c)
+	reply.LeaderEpoch = epoch
+	return reply, err
 }
 
 // fetched turns stored frames into a reply, which holds records from the offset on.

@@ -53,6 +53,7 @@ type Client struct {
 	leaders map[wire.TopicPartition]string
 	topics  map[string]wire.Topic
 	coords  map[string]string
+	epochs  map[wire.TopicPartition]int32 // the highest leader epochs heard of
 	turns   map[string]int
 }
 
@@ -77,7 +78,7 @@ func New(opt Options) (*Client, error) {
 	}
 	c := &Client{
 		opt: opt, conns: map[string]*wire.Conn{}, dialing: map[string]chan struct{}{}, brokers: slices.Clone(opt.Brokers),
-		leaders: map[wire.TopicPartition]string{}, topics: map[string]wire.Topic{}, coords: map[string]string{}, turns: map[string]int{},
+		leaders: map[wire.TopicPartition]string{}, topics: map[string]wire.Topic{}, coords: map[string]string{}, epochs: map[wire.TopicPartition]int32{}, turns: map[string]int{},
 	}
 	c.ctx, c.end = context.WithCancel(context.Background())
 	return c, nil
@@ -263,11 +264,21 @@ func (c *Client) learn(m wire.MetadataReply) {
 	for _, t := range m.Topics {
 		c.topics[t.Name] = t
 		for i, p := range t.Partitions {
-			if address := addresses[p.Leader]; address != "" {
-				c.leaders[wire.TopicPartition{Topic: t.Name, Partition: i}] = address
+			tp := wire.TopicPartition{Topic: t.Name, Partition: i}
+			if address := addresses[p.Leader]; address != "" && p.Epoch >= c.epochs[tp] {
+				c.leaders[tp] = address
 			}
 		}
 	}
+}
+
+// epoch returns the highest leader epoch heard of, after hearing of one more.
+func (c *Client) epoch(topic string, id int, heard int32) int32 {
+	p := wire.TopicPartition{Topic: topic, Partition: id}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.epochs[p] = max(c.epochs[p], heard)
+	return c.epochs[p]
 }
 
 // leader asks a partition's leader.

@@ -82,8 +82,10 @@ func (c *Client) Topic(ctx context.Context, name string) (wire.Topic, error) {
 
 // Fetch reads records of a partition from an offset on. It waits up to wait for the first.
 func (c *Client) Fetch(ctx context.Context, name string, partition int, offset int64, maxBytes int, wait time.Duration) (wire.FetchReply, error) {
-	return retry[wire.FetchReply](ctx, c, c.leader(name, partition), "fetch",
-		wire.Fetch{Topic: name, Partition: partition, Offset: offset, MaxBytes: maxBytes, WaitMS: wait.Milliseconds()}, wait)
+	r, err := retry[wire.FetchReply](ctx, c, c.leader(name, partition), "fetch",
+		wire.Fetch{Topic: name, Partition: partition, Offset: offset, MaxBytes: maxBytes, WaitMS: wait.Milliseconds(), LeaderEpoch: c.epoch(name, partition, 0)}, wait)
+	c.epoch(name, partition, r.LeaderEpoch)
+	return r, err
 }
 
 // Earliest, Latest and OffsetAt find offsets of a partition.

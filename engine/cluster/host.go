@@ -276,8 +276,7 @@ func (h *host) cannotRead(m replica.Message, err error) {
 
 // propose asks the controller, which may write to its disk, beside the replica's work.
 func (h *host) propose(a replica.Assignment) {
-	h.node.run(func() {
-		err := h.node.opt.Controller.Propose(h.partition, a)
+	answered := func(err error) {
 		if err == nil {
 			return // the new assignment comes as every other does
 		}
@@ -287,7 +286,12 @@ func (h *host) propose(a replica.Assignment) {
 				return r.Rejected(h.node.now(), a.Version, err.Error(), unsure)
 			})
 		})
-	})
+	}
+	if h.node.opt.Propose != nil {
+		h.node.opt.Propose(h.partition, a, answered)
+		return
+	}
+	h.node.run(func() { answered(h.node.opt.Controller.Propose(h.partition, a)) })
 }
 
 func (h *host) unreachable(peer BrokerID, why string) {

@@ -39,6 +39,9 @@ type NodeOptions struct {
 	// Log configures each replica's log. Without a committer each has its own, so that a
 	// sync that hangs holds up one partition only.
 	Log commitlog.Options
+	// Propose, if set, takes the place of Controller.Propose: it calls done, once, when the
+	// answer is there, which may be later.
+	Propose func(p Partition, a replica.Assignment, done func(error))
 	// Go runs a replica's work; nil starts a goroutine. A simulator puts it in its queue.
 	Go func(func())
 	// Pump, if set, does what Go was given, on the goroutine that calls it: who waits for an

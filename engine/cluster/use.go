@@ -268,6 +268,18 @@ func (n *Node) Read(p Partition, from int64, max int) (commitlog.Chunk, error) {
 	return commitlog.Chunk{Base: from, Next: from}, n.Settled(p)
 }
 
+// LeaderEpoch is the epoch in which this node leads a partition. A reader that has heard of
+// a higher one must not believe what this node says is the end (KIP-320).
+func (n *Node) LeaderEpoch(p Partition) (int32, error) {
+	h, err := n.leading(p)
+	if err != nil {
+		return 0, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.machine.Status().Assignment.Epoch, nil
+}
+
 // Settled returns a *NotSettledError while this node leads a partition and has yet to find
 // out how far it can be read. Until then there is no telling where the end is.
 func (n *Node) Settled(p Partition) error {

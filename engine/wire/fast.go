@@ -218,6 +218,10 @@ func (f *fast) fetchReply(r *FetchReply) {
 			r.HighWatermark = f.number()
 		case "log_start":
 			r.Start = f.number()
+		case "leader_epoch":
+			var n int
+			f.int(&n)
+			r.LeaderEpoch = int32(n)
 		default:
 			f.unusual = true
 		}

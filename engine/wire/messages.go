@@ -146,11 +146,12 @@ type ProduceReply struct {
 
 // Fetch reads records.
 type Fetch struct {
-	Topic     string `json:"topic"`
-	Partition int    `json:"partition"`
-	Offset    int64  `json:"offset" doc:"the first that is wanted"`
-	MaxBytes  int    `json:"max_bytes,omitempty" doc:"of stored frames; at least one is returned; 0: 1 MiB"`
-	WaitMS    int64  `json:"wait_ms,omitempty" doc:"how long to wait for the first record"`
+	Topic       string `json:"topic"`
+	Partition   int    `json:"partition"`
+	Offset      int64  `json:"offset" doc:"the first that is wanted"`
+	MaxBytes    int    `json:"max_bytes,omitempty" doc:"of stored frames; at least one is returned; 0: 1 MiB"`
+	WaitMS      int64  `json:"wait_ms,omitempty" doc:"how long to wait for the first record"`
+	LeaderEpoch int32  `json:"leader_epoch,omitempty" doc:"the highest that the client has heard of: a broker that leads in a lower one was replaced, and does not answer"`
 }
 
 // FetchReply holds records.
@@ -159,6 +160,7 @@ type FetchReply struct {
 	Next          int64    `json:"next_offset" doc:"where to go on"`
 	HighWatermark int64    `json:"high_watermark" doc:"records below it can be read"`
 	Start         int64    `json:"log_start"`
+	LeaderEpoch   int32    `json:"leader_epoch" doc:"of the broker that answers"`
 }
 
 // ListOffsets finds an offset.

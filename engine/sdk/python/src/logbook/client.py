@@ -76,6 +76,7 @@ class Client:
         self._leaders: dict[tuple[str, int], str] = {}
         self._coordinators: dict[str, str] = {}
         self._topics: dict[str, dict[str, Any]] = {}
+        self._epochs: dict[tuple[str, int], int] = {}  # the highest leader epochs heard of
         self._closed = threading.Event()
 
     def __enter__(self) -> "Client":
@@ -106,7 +107,7 @@ class Client:
             for t in m["topics"]:
                 self._topics[t["name"]] = t
                 for i, p in enumerate(t["partitions"]):
-                    if addresses.get(p["leader"]):
+                    if addresses.get(p["leader"]) and p["epoch"] >= self._epochs.get((t["name"], i), 0):
                         self._leaders[t["name"], i] = addresses[p["leader"]]
         return m
 
@@ -134,8 +135,13 @@ class Client:
 
     def fetch(self, topic: str, partition: int, offset: int, wait: float = 0.0, max_bytes: int = 1 << 20) -> tuple[list[Record], int, int]:
         """Read records from an offset on. Returns them, where to go on, and the high watermark."""
-        request = {"topic": topic, "partition": partition, "offset": offset, "wait_ms": int(wait * 1000), "max_bytes": max_bytes}
+        request: dict[str, Any] = {"topic": topic, "partition": partition, "offset": offset, "wait_ms": int(wait * 1000), "max_bytes": max_bytes}
+        with self._lock:
+            # A broker that leads in a lower epoch was replaced, and must not say what the end is.
+            request["leader_epoch"] = self._epochs.get((topic, partition), 0)
         r = self.on_leader(topic, partition, "fetch", request, extra=wait)
+        with self._lock:
+            self._epochs[topic, partition] = max(self._epochs.get((topic, partition), 0), r.get("leader_epoch", 0))
         records = [
             Record(
                 topic,

@@ -1,0 +1,144 @@
+package sim
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"logbook/engine/replica"
+)
+
+// Fault is a kind of fault.
+type Fault string
+
+const (
+	Crash     Fault = "crash"      // a broker dies, and with it what was not synced
+	Cut       Fault = "cut"        // messages between two brokers are lost, in one direction or both
+	Lossy     Fault = "lossy"      // every message may be lost, repeated, delayed
+	DiskError Fault = "disk error" // a broker's disk fails some operations
+)
+
+// AllFaults are the kinds of faults.
+var AllFaults = []Fault{Crash, Cut, Lossy, DiskError}
+
+// Config says what is simulated.
+type Config struct {
+	Seed       uint64        `json:"seed"`
+	Brokers    int           `json:"brokers"`
+	Controller string        `json:"controller"` // manual or first-alive
+	Acks       string        `json:"acks"`       // leader, all or quorum
+	MinInSync  int           `json:"min_in_sync"`
+	Faults     []Fault       `json:"faults"`
+	Length     time.Duration `json:"length"` // how long faults go on
+}
+
+func (c Config) withDefaults() (Config, replica.Acks, error) {
+	if c.Brokers == 0 {
+		c.Brokers = 3
+	}
+	if c.Controller == "" {
+		c.Controller = "manual"
+	}
+	if c.Acks == "" {
+		c.Acks = "quorum"
+	}
+	if c.MinInSync == 0 {
+		c.MinInSync = 2
+	}
+	if c.Length == 0 {
+		c.Length = 20 * time.Second
+	}
+	acks, err := replica.ParseAcks(c.Acks)
+	if err == nil && c.Controller != "manual" && c.Controller != "first-alive" {
+		err = fmt.Errorf("sim: controller %q; it must be manual or first-alive", c.Controller)
+	}
+	if err == nil && (c.Brokers < 1 || c.Brokers > 9) {
+		err = fmt.Errorf("sim: %d brokers; there must be from 1 to 9", c.Brokers)
+	}
+	return c, acks, err
+}
+
+// Step is something that a schedule makes happen.
+type Step struct {
+	At   time.Duration `json:"at"`
+	What string        `json:"what"` // produce, crash, restart, cut, heal, lossy, calm, disk error, disk well
+	A    int           `json:"a,omitempty"`
+	B    int           `json:"b,omitempty"` // cut: to; 0: both directions
+	N    int           `json:"n,omitempty"`
+}
+
+func (s Step) String() string {
+	out := fmt.Sprintf("%8v %s", s.At, s.What)
+	if s.A > 0 {
+		out += fmt.Sprintf(" %d", s.A)
+	}
+	if s.B > 0 {
+		out += fmt.Sprintf(" -> %d", s.B)
+	}
+	return out
+}
+
+// Schedule is a configuration and what happens under it: a run, to be run again.
+type Schedule struct {
+	Config Config `json:"config"`
+	Steps  []Step `json:"steps"`
+}
+
+// Encode writes a schedule for a file.
+func (s Schedule) Encode() []byte {
+	data, err := json.MarshalIndent(s, "", " ")
+	if err != nil {
+		panic(err) // numbers and strings
+	}
+	return append(data, '\n')
+}
+
+// DecodeSchedule reads it back.
+func DecodeSchedule(data []byte) (Schedule, error) {
+	var s Schedule
+	if err := json.Unmarshal(data, &s); err != nil {
+		return s, fmt.Errorf("sim: not a schedule: %w", err)
+	}
+	_, _, err := s.Config.withDefaults()
+	return s, err
+}
+
+// Plan makes the schedule of a seed.
+func Plan(c Config) Schedule {
+	c, _, _ = c.withDefaults() // what is wrong shows when it is run
+	rng := rand.New(rand.NewPCG(c.Seed, 1))
+	s := Schedule{Config: c}
+	at := func() time.Duration { return time.Duration(rng.Int64N(int64(c.Length))).Truncate(time.Millisecond) }
+	broker := func() int { return 1 + rng.IntN(c.Brokers) }
+	for range 30 {
+		s.Steps = append(s.Steps, Step{At: at(), What: "produce", A: 1 + rng.IntN(3)})
+	}
+	for _, f := range c.Faults {
+		for range 1 + rng.IntN(4) {
+			s.Steps = append(s.Steps, fault(f, at(), broker, rng)...)
+		}
+	}
+	slices.SortStableFunc(s.Steps, func(a, b Step) int { return int(a.At - b.At) })
+	return s
+}
+
+func fault(f Fault, at time.Duration, broker func() int, rng *rand.Rand) []Step {
+	later := at + time.Duration(200+rng.IntN(6000))*time.Millisecond
+	a, b := broker(), broker()
+	switch f {
+	case Crash:
+		return []Step{{At: at, What: "crash", A: a}, {At: later, What: "restart", A: a}}
+	case Cut:
+		if rng.IntN(3) == 0 && a != b {
+			return []Step{{At: at, What: "cut", A: a, B: b}, {At: later, What: "heal"}} // one way
+		}
+		return []Step{{At: at, What: "cut", A: a}, {At: later, What: "heal"}} // off from everybody
+	case Lossy:
+		return []Step{{At: at, What: "lossy", N: 5 + rng.IntN(25)}, {At: later, What: "calm"}}
+	case DiskError:
+		return []Step{{At: at, What: "disk error", A: a}, {At: later, What: "disk well", A: a}}
+	}
+	return nil
+}

@@ -1,0 +1,222 @@
+package sim
+
+import (
+	"container/heap"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"logbook/engine/cluster"
+	"logbook/engine/replica"
+)
+
+// world is a simulation under way. Everything happens in events, one after another.
+type world struct {
+	cfg  Config
+	acks replica.Acks
+	rng  *rand.Rand
+	zero time.Time
+	now  time.Time
+
+	events eventHeap
+	seq    uint64
+
+	brokers []*broker // by id - 1
+	boss    *boss     // the manual controller
+	links   map[[2]int]bool
+	lossy   int // percent
+
+	clients *clients
+	checks  *checks
+	trace   strings.Builder
+	draw    *drawing
+	stopped bool
+}
+
+// part is the one partition that is simulated.
+var part = cluster.Partition{Topic: "flights", ID: 0}
+
+type event struct {
+	at  time.Time
+	seq uint64
+	do  func()
+}
+
+type eventHeap []event
+
+func (h eventHeap) Len() int { return len(h) }
+func (h eventHeap) Less(i, j int) bool {
+	return h[i].at.Before(h[j].at) || h[i].at.Equal(h[j].at) && h[i].seq < h[j].seq
+}
+func (h eventHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *eventHeap) Push(x any)   { *h = append(*h, x.(event)) }
+func (h *eventHeap) Pop() any {
+	old := *h
+	x := old[len(old)-1]
+	*h = old[:len(old)-1]
+	return x
+}
+
+// after lets something happen later.
+func (w *world) after(d time.Duration, do func()) {
+	w.seq++
+	heap.Push(&w.events, event{w.now.Add(d), w.seq, do})
+}
+
+// every repeats something until the end.
+func (w *world) every(d time.Duration, do func()) {
+	var again func()
+	again = func() {
+		if w.stopped {
+			return
+		}
+		do()
+		w.after(d, again)
+	}
+	w.after(d, again)
+}
+
+// run lets events happen until a time.
+func (w *world) run(until time.Duration) {
+	end := w.zero.Add(until)
+	for len(w.events) > 0 && !w.events[0].at.After(end) {
+		e := heap.Pop(&w.events).(event)
+		w.now = e.at
+		e.do()
+	}
+	w.now = end
+}
+
+// note writes a line of the trace.
+func (w *world) note(format string, args ...any) {
+	fmt.Fprintf(&w.trace, "%9v  %s\n", w.now.Sub(w.zero), fmt.Sprintf(format, args...))
+}
+
+// between draws a time.
+func (w *world) between(low, high time.Duration) time.Duration {
+	return low + time.Duration(w.rng.Int64N(int64(high-low)+1))
+}
+
+// travel carries something from one process to another, if the network lets it. Brokers
+// are 1 and up, the controller is 0, clients are reached by everybody.
+func (w *world) travel(from, to int, arrive func()) (sent bool) {
+	if w.links[[2]int{from, to}] {
+		return false
+	}
+	if w.lossy > 0 && w.rng.IntN(100) < w.lossy {
+		return false
+	}
+	delay := w.between(time.Millisecond, 4*time.Millisecond)
+	if w.lossy > 0 && w.rng.IntN(4) == 0 {
+		delay = w.between(time.Millisecond, 300*time.Millisecond) // and so is overtaken
+	}
+	w.after(delay, arrive)
+	if w.lossy > 0 && w.rng.IntN(100) < w.lossy {
+		w.after(w.between(time.Millisecond, 300*time.Millisecond), arrive) // twice
+	}
+	return true
+}
+
+// Result is what a run came to.
+type Result struct {
+	Schedule   Schedule
+	Violations []string
+	Trace      string
+	Hash       uint64 // of the trace
+	Virtual    time.Duration
+	Written    int // records acknowledged
+	Diagram    string
+}
+
+// Run runs a schedule to its end: the faults, then a time in which everything is well, and
+// the checks.
+func Run(s Schedule) (Result, error) {
+	cfg, acks, err := s.Config.withDefaults()
+	if err != nil {
+		return Result{}, err
+	}
+	w := &world{cfg: cfg, acks: acks, rng: rand.New(rand.NewPCG(cfg.Seed, 2)), zero: time.Unix(1_000_000_000, 0), links: map[[2]int]bool{}}
+	w.now = w.zero
+	w.checks = newChecks(w)
+	w.draw = newDrawing(w)
+	if err := w.build(); err != nil {
+		return Result{}, err
+	}
+	w.clients = newClients(w)
+	// A second for everybody to start.
+	const begin = 2 * time.Second
+	w.run(begin)
+	for _, step := range s.Steps {
+		w.after(step.At, func() { w.step(step) })
+	}
+	w.run(begin + cfg.Length)
+	w.calm()
+	w.clients.probe = true
+	w.run(begin + cfg.Length + recovery)
+	w.checks.final()
+	w.stopped = true
+	h := fnv.New64a()
+	h.Write([]byte(w.trace.String()))
+	return Result{
+		Schedule: Schedule{cfg, s.Steps}, Violations: w.checks.found, Trace: w.trace.String(), Hash: h.Sum64(),
+		Virtual: begin + cfg.Length + recovery, Written: len(w.checks.acknowledged), Diagram: w.draw.svg(),
+	}, nil
+}
+
+// recovery is how long after the faults everything must be well again.
+const recovery = 40 * time.Second
+
+// step makes a step of the schedule happen.
+func (w *world) step(s Step) {
+	if s.What != "produce" {
+		w.note("%s", strings.TrimSpace(strings.TrimPrefix(s.String(), fmt.Sprintf("%8v", s.At))))
+	}
+	switch s.What {
+	case "produce":
+		w.clients.produce(s.A)
+	case "crash":
+		w.brokers[s.A-1].crash()
+	case "restart":
+		w.brokers[s.A-1].start()
+	case "cut":
+		w.cut(s.A, s.B)
+	case "heal":
+		clear(w.links)
+	case "lossy":
+		w.lossy = s.N
+	case "calm":
+		w.lossy = 0
+	case "disk error":
+		w.brokers[s.A-1].failing = true
+	case "disk well":
+		w.brokers[s.A-1].failing = false
+	}
+}
+
+func (w *world) cut(a, b int) {
+	if b > 0 {
+		w.links[[2]int{a, b}] = true
+		return
+	}
+	for other := 0; other <= len(w.brokers); other++ {
+		if other != a {
+			w.links[[2]int{a, other}], w.links[[2]int{other, a}] = true, true
+		}
+	}
+}
+
+// calm ends every fault. A broker whose disk failed is restarted, as somebody would.
+func (w *world) calm() {
+	clear(w.links)
+	w.lossy = 0
+	for _, b := range w.brokers {
+		b.failing = false
+		if b.up && b.poisoned() {
+			b.crash()
+		}
+		b.start()
+	}
+	w.note("all is well")
+}
