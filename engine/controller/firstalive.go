@@ -16,7 +16,8 @@ import (
 //
 //   - The replicas of a partition are worked out from the topic's name and the list of
 //     brokers, so every broker finds the same.
-//   - Whoever leads claims so, with an epoch; of several claims the highest epoch counts.
+//   - Whoever leads claims so, with an epoch and the replicas in sync; of several claims the
+//     one with more of these counts, and of equals the higher epoch.
 //     A broker that comes back finds the claim of the one that took its place, and follows.
 //   - Where nobody who is alive claims a partition, the first live replica takes it.
 //   - A broker is alive until it has failed to answer, a few times in a row. Taking silent
@@ -24,7 +25,7 @@ import (
 //     AssumeDead is that mistake, to be looked at.
 //
 // Two brokers that cannot hear each other may both lead. When they hear each other again,
-// the lower epoch gives up, and what it alone took is lost, acknowledged or not. Epochs of
+// one gives up, and what it alone took is lost, acknowledged or not. Epochs of
 // different brokers are never equal, so that the logs can be told apart.
 //
 // It has no I/O, goroutine or clock: hand it what was heard. It is safe for concurrent use.
@@ -188,7 +189,7 @@ func (c *FirstAlive) reckon() {
 
 func (c *FirstAlive) reckonPartition(p Partition, a *replica.Assignment) {
 	next := a.Clone()
-	next.Leader, next.Epoch = c.claimant(p, a.Replicas)
+	next.Leader, next.Epoch = c.claimant(p, a)
 	if next.Leader == replica.None {
 		next.Leader = c.first(a.Replicas)
 	}
@@ -210,6 +211,12 @@ func (c *FirstAlive) reckonPartition(p Partition, a *replica.Assignment) {
 		next.Active = c.living(a.Replicas)
 	default:
 		next.Active = c.living(a.Active) // who died counts no more; who comes back is proposed
+		if next.Epoch < c.seen[p] {
+			// Somebody led in a higher epoch and gave up: who heard of that must hear of a
+			// higher one from here.
+			next.Epoch = c.nextEpoch(p)
+			mine[p], c.seen[p] = Claim{Partition: p, Epoch: next.Epoch}, next.Epoch
+		}
 	}
 	slices.Sort(next.Active)
 	if next.Leader == a.Leader && next.Epoch == a.Epoch && slices.Equal(next.Active, a.Active) {
@@ -225,11 +232,19 @@ func (c *FirstAlive) decide(p Partition, a *replica.Assignment, next replica.Ass
 	c.queue = append(c.queue, change{p, next.Clone()})
 }
 
-// claimant returns the living broker with the highest claim.
-func (c *FirstAlive) claimant(p Partition, replicas []replica.BrokerID) (leader replica.BrokerID, epoch int32) {
-	for _, id := range replicas {
-		if e := c.claims[id][p].Epoch; c.alive[id] && e > epoch {
-			leader, epoch = id, e
+// claimant returns the living broker whose claim counts: that with most replicas in sync,
+// and of equals the one with the higher epoch. A broker that was cut off and led nobody but
+// itself must not overrule those who went on without it.
+func (c *FirstAlive) claimant(p Partition, a *replica.Assignment) (leader replica.BrokerID, epoch int32) {
+	most := 0
+	for _, id := range a.Replicas {
+		claim := c.claims[id][p]
+		n := len(claim.Active)
+		if id == c.id {
+			n = len(a.Active)
+		}
+		if c.alive[id] && claim.Epoch > 0 && (n > most || n == most && claim.Epoch > epoch || leader == replica.None) {
+			leader, epoch, most = id, claim.Epoch, n
 		}
 	}
 	return leader, epoch
@@ -296,7 +311,10 @@ func (c *FirstAlive) Propose(p Partition, a replica.Assignment) error {
 		return &StaleError{Partition: p, Proposed: a, Present: now.Clone()}
 	}
 	next := now.Clone()
-	next.Active = c.living(a.Active)
+	if next.Active = c.living(a.Active); slices.Equal(next.Active, now.Active) {
+		// The leader would propose it again at once, and so on without end.
+		return &BrokerError{fmt.Sprintf("of %v only %v are alive, as they are active now", a.Active, next.Active)}
+	}
 	c.decide(p, now, next)
 	return nil
 }

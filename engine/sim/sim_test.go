@@ -34,3 +34,14 @@ func TestPromises(t *testing.T) {
 		}
 	}
 }
+
+func TestTable(t *testing.T) {
+	cells, err := sim.Table(1, int(*seeds), nil)
+	require.NoError(t, err)
+	t.Log("\n" + sim.Markdown(cells))
+	for _, c := range cells {
+		if c.Promised {
+			require.Zero(t, c.Violated, "%+v", c)
+		}
+	}
+}

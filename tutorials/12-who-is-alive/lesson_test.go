@@ -46,7 +46,7 @@ and back:
 broker 1: leader 1, epoch 4
 broker 2: leader 1, epoch 4
 broker 3: leader 1, epoch 4`},
-		{Number: 10, Body: cell10, Source: "README.md:222", Want: `DTW-ATL: acknowledged
+		{Number: 10, Body: cell10, Source: "README.md:224", Want: `DTW-ATL: acknowledged
 BOS-DCA: acknowledged
 LAX-SJC: acknowledged
 left: [DTW-ATL LAX-SJC]
@@ -60,7 +60,7 @@ new leader  is heard again
 follower  holds 1: LAX-SJC
 new leader → old leader: I lead, in a higher epoch
 old leader  cuts its log to 1: BOS-DCA is lost`},
-		{Number: 11, Body: cell11, Source: "README.md:263", Want: `DTW-ATL: acknowledged
+		{Number: 11, Body: cell11, Source: "README.md:265", Want: `DTW-ATL: acknowledged
 BOS-DCA: refused
 LAX-SJC: acknowledged
 left: [DTW-ATL LAX-SJC]`},
@@ -144,6 +144,8 @@ func cell06() {
 	for range 3 {
 		minds[0].Failed(3)
 		minds[1].Failed(3)
+		minds[2].Failed(1)
+		minds[2].Failed(2)
 	}
 	talk(minds, 1, 2)
 	fmt.Println("broker 3 is silent:")
@@ -156,7 +158,7 @@ func cell06() {
 //line README.md:117
 func TestCell06(t *testing.T) { cell.Run(t, 6) }
 
-//line README.md:166
+//line README.md:168
 func until(c *client.Client, wanted func(wire.StatusReply) bool) wire.StatusReply {
 	for {
 		if s, err := c.Status(ctx, "flights", 0); err == nil && wanted(s) {
@@ -166,7 +168,7 @@ func until(c *client.Client, wanted func(wire.StatusReply) bool) wire.StatusRepl
 	}
 }
 
-//line README.md:175
+//line README.md:177
 func connect(n *brokertest.Network, id replica.BrokerID) *client.Client {
 	c, err := client.New(client.Options{Brokers: []string{n.Address(id)}, Patience: 300 * time.Millisecond})
 	must(err)
@@ -175,7 +177,7 @@ func connect(n *brokertest.Network, id replica.BrokerID) *client.Client {
 
 // put produces a value and says whether it was acknowledged.
 //
-//line README.md:181
+//line README.md:183
 func put(c *client.Client, acks, value string) string {
 	if _, err := c.Produce(ctx, "flights", 0, acks, wire.Record{Value: []byte(value)}); err != nil {
 		return value + ": refused"
@@ -183,7 +185,7 @@ func put(c *client.Client, acks, value string) string {
 	return value + ": acknowledged"
 }
 
-//line README.md:192
+//line README.md:194
 func split(dir, acks string) (said [3]string, left []string) {
 	n, err := brokertest.Start(dir, 3, func(c *broker.Config) { c.MinInSync = 2 })
 	must(err)
@@ -210,7 +212,7 @@ func split(dir, acks string) (said [3]string, left []string) {
 }
 
 func cell10() {
-//line README.md:222
+//line README.md:224
 	said, left := split(lab.Fresh("12-split"), "leader")
 	fmt.Printf("%s\n%s\n%s\n", said[0], said[1], said[2])
 	fmt.Println("left:", left)
@@ -227,20 +229,20 @@ func cell10() {
 	lab.ShowDiagram(d)
 }
 
-//line README.md:222
+//line README.md:224
 func TestCell10(t *testing.T) { cell.Run(t, 10) }
 
 func cell11() {
-//line README.md:263
+//line README.md:265
 	said, left := split(lab.Fresh("12-quorum"), "quorum")
 	fmt.Printf("%s\n%s\n%s\n", said[0], said[1], said[2])
 	fmt.Println("left:", left)
 }
 
-//line README.md:263
+//line README.md:265
 func TestCell11(t *testing.T) { cell.Run(t, 11) }
 
-//line README.md:288
+//line README.md:290
 func TestP12_EpochsOfDifferentBrokersAreNeverEqual(t *testing.T) {
 	seen := map[int32]replica.BrokerID{}
 	for round := range 20 {
@@ -259,12 +261,12 @@ func TestP12_EpochsOfDifferentBrokersAreNeverEqual(t *testing.T) {
 	require.Greater(t, len(seen), 10)
 }
 
-//line README.md:316
+//line README.md:318
 func place(topic string, partition, replication int, brokers []replica.BrokerID) []replica.BrokerID {
 	return nil // your turn
 }
 
-//line README.md:324
+//line README.md:326
 func TestP12_Exercise(t *testing.T) {
 	if place("t", 0, 1, brokers) == nil {
 		t.Skip("your turn: write place in the cell above")
@@ -272,7 +274,7 @@ func TestP12_Exercise(t *testing.T) {
 	checkPlacement(t, place)
 }
 
-//line README.md:331
+//line README.md:333
 func checkPlacement(t *testing.T, place func(string, int, int, []replica.BrokerID) []replica.BrokerID) {
 	for i := range 200 {
 		topic := fmt.Sprint("topic ", i)
@@ -283,7 +285,7 @@ func checkPlacement(t *testing.T, place func(string, int, int, []replica.BrokerI
 	require.Len(t, place("t", 0, 9, brokers), 3, "no more replicas than brokers")
 }
 
-//line README.md:348
+//line README.md:350
 func fnvPlace(topic string, partition, replication int, brokers []replica.BrokerID) []replica.BrokerID {
 	h := fnv.New32a()
 	h.Write([]byte(topic))
@@ -295,5 +297,5 @@ func fnvPlace(topic string, partition, replication int, brokers []replica.Broker
 	return out
 }
 
-//line README.md:359
+//line README.md:361
 func TestP12_Answer(t *testing.T) { checkPlacement(t, fnvPlace) }

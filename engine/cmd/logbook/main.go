@@ -86,7 +86,7 @@ partition, 5 stored on the leader but not acknowledged by the replicas.`,
 	o.flags(root)
 	root.AddCommand(
 		serveCommand(), clusterCommand(), topicCommand(&o), produceCommand(&o), consumeCommand(&o), groupCommand(&o),
-		statusCommand(&o), failoverCommand(&o), recoverCommand(&o), inspectCommand(&o), benchCommand(&o), healthCommand(),
+		statusCommand(&o), failoverCommand(&o), recoverCommand(&o), inspectCommand(&o), benchCommand(&o), healthCommand(), simCommand(&o),
 	)
 	return root
 }
