@@ -75,7 +75,7 @@ func (w *world) newDisk(id int) *vfs.Mem {
 func (w *world) fit(d *vfs.Mem, id int) {
 	d.BlockSize = 512
 	d.Before = func(op vfs.Op) error {
-		if id > 0 && id <= len(w.brokers) && w.brokers[id-1].failing && w.rng.IntN(3) == 0 {
+		if id > 0 && id <= len(w.brokers) && w.brokers[id-1].failing && w.dice(forDisk+uint64(id)).IntN(3) == 0 {
 			return syscall.EIO
 		}
 		return nil
@@ -177,10 +177,11 @@ func (b *broker) crash() {
 	b.up = false
 	b.w.draw.stopped(b.id)
 	var states []*vfs.Mem
-	for c := range b.disk.Crashes(3, b.w.rng) {
+	dice := b.w.dice(forCrash + uint64(b.id))
+	for c := range b.disk.Crashes(3, dice) {
 		states = append(states, c.FS)
 	}
-	b.disk = states[b.w.rng.IntN(len(states))]
+	b.disk = states[dice.IntN(len(states))]
 	b.w.fit(b.disk, b.id)
 }
 

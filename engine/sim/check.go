@@ -37,7 +37,7 @@ func newChecks(w *world) *checks {
 
 func (c *checks) violation(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
-	if kind, _, _ := strings.Cut(format, "%"); c.seen[kind] {
+	if kind, _, _ := strings.Cut(format, ":"); c.seen[kind] {
 		return // one of a kind is enough
 	} else {
 		c.seen[kind] = true
@@ -110,18 +110,18 @@ func (c *checks) final() {
 		}
 	}
 	if leader == nil {
-		c.violation("nobody leads at the end")
+		c.violation("stuck: nobody leads at the end")
 		return
 	}
 	l, err := leader.node.Log(part)
 	if err != nil {
-		c.violation("the leader's log cannot be read: %v", err)
+		c.violation("damaged: the leader's log cannot be read: %v", err)
 		return
 	}
 	held := map[int64]string{}
 	for r, err := range l.Records(l.StartOffset()) {
 		if err != nil {
-			c.violation("the leader's log is damaged: %v", err)
+			c.violation("damaged: the leader's log: %v", err)
 			return
 		}
 		held[r.Offset] = string(r.Value)
@@ -148,7 +148,7 @@ func (c *checks) compareReplicas(leader *broker, l *commitlog.Log) {
 	}
 	want, err := l.Sums(l.StartOffset(), math.MaxInt32)
 	if err != nil {
-		c.violation("the leader's log is damaged: %v", err)
+		c.violation("damaged: the leader's log: %v", err)
 		return
 	}
 	for _, id := range s.Assignment.Active {
@@ -158,12 +158,12 @@ func (c *checks) compareReplicas(leader *broker, l *commitlog.Log) {
 		}
 		other, err := b.node.Log(part)
 		if err != nil {
-			c.violation("an active replica has no log: broker %d: %v", id, err)
+			c.violation("damaged: active replica of broker %d has no log: %v", id, err)
 			continue
 		}
 		got, err := other.Sums(other.StartOffset(), math.MaxInt32)
 		if err != nil {
-			c.violation("an active replica is damaged: broker %d: %v", id, err)
+			c.violation("damaged: active replica of broker %d: %v", id, err)
 			continue
 		}
 		n := int(min(s.HighWatermark, int64(len(want))))

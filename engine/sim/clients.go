@@ -33,8 +33,8 @@ func newClients(w *world) *clients {
 }
 
 // ask returns the broker that some broker takes for the leader.
-func (w *world) ask() *broker {
-	b := w.brokers[w.rng.IntN(len(w.brokers))]
+func (w *world) ask(client int) *broker {
+	b := w.brokers[w.dice(forClient+uint64(client)).IntN(len(w.brokers))]
 	if !b.up {
 		return nil
 	}
@@ -71,16 +71,16 @@ func (c *clients) produce(producer int) {
 func (c *clients) try(x *write) {
 	again := func() {
 		if x.tries++; x.tries < 30 && !x.done {
-			c.w.after(c.w.between(50*time.Millisecond, 250*time.Millisecond), func() { c.try(x) })
+			c.w.after(between(c.w.dice(forClient+uint64(x.producer)), 50*time.Millisecond, 250*time.Millisecond), func() { c.try(x) })
 		}
 	}
-	b := c.w.ask()
+	b := c.w.ask(x.producer)
 	if b == nil {
 		again()
 		return
 	}
 	life := b.life
-	c.w.after(c.w.between(time.Millisecond, 4*time.Millisecond), func() {
+	c.w.after(between(c.w.dice(forClient+uint64(x.producer)), time.Millisecond, 4*time.Millisecond), func() {
 		if !b.up || b.life != life || x.done {
 			if !x.done {
 				again() // nobody was there to hear it
@@ -89,7 +89,7 @@ func (c *clients) try(x *write) {
 		}
 		var offset int64
 		at, _, err := b.node.AppendAsync(part, c.w.acks, cluster.Records(record.Record{Value: []byte(x.value)}), func(err error) {
-			c.w.after(c.w.between(time.Millisecond, 4*time.Millisecond), func() { c.answer(x, b, offset, err) })
+			c.w.after(between(c.w.dice(forClient+uint64(x.producer)), time.Millisecond, 4*time.Millisecond), func() { c.answer(x, b, offset, err) })
 		})
 		offset = at.BaseOffset
 		if err != nil {
@@ -134,14 +134,14 @@ type reader struct {
 }
 
 func (r *reader) read() {
-	b := r.w.ask()
+	b := r.w.ask(10 + r.id)
 	if b == nil || r.busy {
 		return
 	}
 	life := b.life
 	call := r.w.now
 	r.busy = true
-	r.w.after(r.w.between(time.Millisecond, 4*time.Millisecond), func() {
+	r.w.after(between(r.w.dice(forClient+uint64(10+r.id)), time.Millisecond, 4*time.Millisecond), func() {
 		r.busy = false
 		if !b.up || b.life != life {
 			return
@@ -155,7 +155,7 @@ func (r *reader) read() {
 		c, err := b.node.Read(part, from, 1<<16)
 		if err != nil {
 			if oor, ok := errors.AsType[*commitlog.OffsetOutOfRangeError](err); ok && oor.End < from {
-				r.w.checks.violation("reader %d has read up to %d, and broker %d, which leads, ends at %d", r.id, from, b.id, oor.End)
+				r.w.checks.violation("went back: reader %d has read up to %d, and broker %d, which leads, ends at %d", r.id, from, b.id, oor.End)
 				r.next = oor.End
 			}
 			return
@@ -166,13 +166,13 @@ func (r *reader) read() {
 		}
 		frames, err := record.ParseAll(l.Format(), c.Frames)
 		if err != nil {
-			r.w.checks.violation("broker %d serves what is no frame: %v", b.id, err)
+			r.w.checks.violation("no frame: broker %d serves what is none: %v", b.id, err)
 			return
 		}
 		for _, f := range frames {
 			records, err := f.Records()
 			if err != nil {
-				r.w.checks.violation("broker %d serves what is no record: %v", b.id, err)
+				r.w.checks.violation("no record: broker %d serves what is none: %v", b.id, err)
 			}
 			for _, rec := range records {
 				r.w.checks.read(r.id, b.id, rec.Offset, string(rec.Value), call)

@@ -14,6 +14,7 @@ type drawing struct {
 	d     spacetime.Diagram
 	keys  int
 	sents map[int]int
+	quiet bool // nothing more is drawn: the faults are over, and all that follows is the same
 }
 
 func newDrawing(w *world) *drawing {
@@ -24,29 +25,49 @@ func newDrawing(w *world) *drawing {
 	return d
 }
 
-func (d *drawing) started(id int) { d.d.Add(id-1, spacetime.Start, "starts") }
-func (d *drawing) stopped(id int) { d.d.Add(id-1, spacetime.Stop, "crashes") }
+// add draws an event, unless there is nothing more to see.
+func (d *drawing) add(id int, mark spacetime.Mark, format string, args ...any) int {
+	if d.quiet {
+		return -1
+	}
+	return d.d.Add(id-1, mark, format, args...)
+}
+
+func (d *drawing) started(id int) { d.add(id, spacetime.Start, "starts") }
+func (d *drawing) stopped(id int) { d.add(id, spacetime.Stop, "crashes") }
+func (d *drawing) step(s Step)    { d.add(max(s.A, 1), spacetime.Bad, "%s", s.what()) }
 func (d *drawing) leads(id int, epoch int32, end int64) {
-	d.d.Add(id-1, spacetime.Plain, "leads, epoch %d, from %d", epoch, end)
+	d.add(id, spacetime.Plain, "leads, epoch %d, from %d", epoch, end)
 }
-func (d *drawing) cutTo(id int, to int64) { d.d.Add(id-1, spacetime.Bad, "cuts its log to %d", to) }
+func (d *drawing) cutTo(id int, to int64) { d.add(id, spacetime.Bad, "cuts its log to %d", to) }
 func (d *drawing) acknowledged(id int, value string, offset int64) {
-	d.d.Add(id-1, spacetime.Good, "%d: %s, acknowledged", offset, value)
+	d.add(id, spacetime.Good, "%d: %s, acknowledged", offset, value)
 }
-func (d *drawing) violation(text string) { d.d.Add(0, spacetime.Bad, "%s", text) }
+
+func (d *drawing) violation(text string) {
+	d.quiet = false
+	if len(text) > 90 {
+		text = text[:88] + "…"
+	}
+	d.add(1, spacetime.Bad, "%s", text)
+	d.quiet = true
+}
 
 func (d *drawing) sent(m replica.Message) int {
 	if m.Kind != replica.Frames || len(m.Frames) == 0 {
 		return -1
 	}
+	if d.quiet {
+		return -1
+	}
 	d.keys++
-	d.sents[d.keys] = d.d.Add(int(m.From)-1, spacetime.Plain, "")
+	d.sents[d.keys] = d.add(int(m.From), spacetime.Plain, "")
 	return d.keys
 }
 
 func (d *drawing) received(key int, m replica.Message) {
 	from, ok := d.sents[key]
-	if !ok {
+	if !ok || d.quiet {
 		return
 	}
 	delete(d.sents, key)
@@ -54,7 +75,7 @@ func (d *drawing) received(key int, m replica.Message) {
 	if m.Next > m.Offset+1 {
 		text = fmt.Sprintf("offsets %d to %d", m.Offset, m.Next-1)
 	}
-	to := d.d.Add(int(m.To)-1, spacetime.Plain, "")
+	to := d.add(int(m.To), spacetime.Plain, "")
 	d.d.Messages = append(d.d.Messages, spacetime.Message{From: from, To: to, Text: text})
 }
 

@@ -69,8 +69,10 @@ type Step struct {
 	N    int           `json:"n,omitempty"`
 }
 
-func (s Step) String() string {
-	out := fmt.Sprintf("%8v %s", s.At, s.What)
+func (s Step) String() string { return fmt.Sprintf("%8v %s", s.At, s.what()) }
+
+func (s Step) what() string {
+	out := s.What
 	if s.A > 0 {
 		out += fmt.Sprintf(" %d", s.A)
 	}
@@ -129,14 +131,15 @@ func fault(f Fault, at time.Duration, broker func() int, rng *rand.Rand) []Step 
 	a, b := broker(), broker()
 	switch f {
 	case Crash:
-		return []Step{{At: at, What: "crash", A: a}, {At: later, What: "restart", A: a}}
+		// A write just before is what a crash may take.
+		return []Step{{At: max(0, at-time.Duration(rng.IntN(12))*time.Millisecond), What: "produce", A: 1}, {At: at, What: "crash", A: a}, {At: later, What: "restart", A: a}}
 	case Cut:
 		if rng.IntN(3) == 0 && a != b {
 			return []Step{{At: at, What: "cut", A: a, B: b}, {At: later, What: "heal"}} // one way
 		}
 		return []Step{{At: at, What: "cut", A: a}, {At: later, What: "heal"}} // off from everybody
 	case Lossy:
-		return []Step{{At: at, What: "lossy", N: 5 + rng.IntN(25)}, {At: later, What: "calm"}}
+		return []Step{{At: at, What: "lossy", N: 5 + rng.IntN(90)}, {At: later, What: "calm"}}
 	case DiskError:
 		return []Step{{At: at, What: "disk error", A: a}, {At: later, What: "disk well", A: a}}
 	}

@@ -26,10 +26,12 @@ func Promises() []Promise {
 			for _, f := range AllFaults {
 				p := Promise{Controller: c, Acks: acks, Fault: f, Promised: true}
 				switch {
+				case f == DiskError: // who cannot store does not acknowledge, whatever the level
+				case c == "manual" && f == Lossy: // a person asks again before they give a leader up
 				case acks == "leader":
 					p.Promised, p.Why = false, "a failover may lose what only the leader held"
 				case c == "first-alive":
-					p.Promised, p.Why = false, "nobody agrees on who is in sync: who comes back first may lead, and lack records"
+					p.Promised, p.Why = false, "nobody agrees on who is in sync, and who is alone still serves reads"
 				}
 				out = append(out, p)
 			}

@@ -14,11 +14,14 @@ import (
 
 // world is a simulation under way. Everything happens in events, one after another.
 type world struct {
-	cfg  Config
-	acks replica.Acks
-	rng  *rand.Rand
-	zero time.Time
-	now  time.Time
+	cfg      Config
+	acks     replica.Acks
+	pcg      *rand.PCG
+	rng      *rand.Rand        // over pcg; see dice
+	rolled   map[uint64]uint64 // dice asked for in this instant, by what for
+	rolledAt time.Time
+	zero     time.Time
+	now      time.Time
 
 	events eventHeap
 	seq    uint64
@@ -94,9 +97,31 @@ func (w *world) note(format string, args ...any) {
 	fmt.Fprintf(&w.trace, "%9v  %s\n", w.now.Sub(w.zero), fmt.Sprintf(format, args...))
 }
 
+// dice returns the randomness for something that happens now. It depends on the seed, the
+// time and what it is for, and not on what was drawn before: a schedule from which a step
+// is left out meets the same chances everywhere else, and so can be cut down.
+func (w *world) dice(what uint64) *rand.Rand {
+	if !w.now.Equal(w.rolledAt) {
+		clear(w.rolled)
+		w.rolledAt = w.now
+	}
+	w.rolled[what]++
+	w.pcg.Seed(w.cfg.Seed^uint64(w.now.Sub(w.zero))*0x9e3779b97f4a7c15, what<<20|w.rolled[what])
+	w.rng.Uint64() // the first of a fresh seed is not mixed yet
+	return w.rng
+}
+
+// What dice are for.
+const (
+	forLink   = 0 // plus 16*from + to
+	forDisk   = 1 << 10
+	forClient = 2 << 10
+	forCrash  = 3 << 10
+)
+
 // between draws a time.
-func (w *world) between(low, high time.Duration) time.Duration {
-	return low + time.Duration(w.rng.Int64N(int64(high-low)+1))
+func between(rng *rand.Rand, low, high time.Duration) time.Duration {
+	return low + time.Duration(rng.Int64N(int64(high-low)+1))
 }
 
 // travel carries something from one process to another, if the network lets it. Brokers
@@ -105,16 +130,17 @@ func (w *world) travel(from, to int, arrive func()) (sent bool) {
 	if w.links[[2]int{from, to}] {
 		return false
 	}
-	if w.lossy > 0 && w.rng.IntN(100) < w.lossy {
+	dice := w.dice(forLink + uint64(16*from+to))
+	if w.lossy > 0 && dice.IntN(100) < w.lossy {
 		return false
 	}
-	delay := w.between(time.Millisecond, 4*time.Millisecond)
-	if w.lossy > 0 && w.rng.IntN(4) == 0 {
-		delay = w.between(time.Millisecond, 300*time.Millisecond) // and so is overtaken
+	delay := between(dice, time.Millisecond, 4*time.Millisecond)
+	if w.lossy > 0 && dice.IntN(4) == 0 {
+		delay = between(dice, time.Millisecond, 300*time.Millisecond) // and so is overtaken
 	}
 	w.after(delay, arrive)
-	if w.lossy > 0 && w.rng.IntN(100) < w.lossy {
-		w.after(w.between(time.Millisecond, 300*time.Millisecond), arrive) // twice
+	if w.lossy > 0 && dice.IntN(100) < w.lossy {
+		w.after(between(dice, time.Millisecond, 300*time.Millisecond), arrive) // twice
 	}
 	return true
 }
@@ -137,8 +163,9 @@ func Run(s Schedule) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	w := &world{cfg: cfg, acks: acks, rng: rand.New(rand.NewPCG(cfg.Seed, 2)), zero: time.Unix(1_000_000_000, 0), links: map[[2]int]bool{}}
+	w := &world{cfg: cfg, acks: acks, pcg: rand.NewPCG(0, 0), rolled: map[uint64]uint64{}, zero: time.Unix(1_000_000_000, 0), links: map[[2]int]bool{}}
 	w.now = w.zero
+	w.rng = rand.New(w.pcg)
 	w.checks = newChecks(w)
 	w.draw = newDrawing(w)
 	if err := w.build(); err != nil {
@@ -153,6 +180,8 @@ func Run(s Schedule) (Result, error) {
 	}
 	w.run(begin + cfg.Length)
 	w.calm()
+	w.run(begin + cfg.Length + 3*time.Second)
+	w.draw.quiet = true
 	w.clients.probe = true
 	w.run(begin + cfg.Length + recovery)
 	w.checks.final()
@@ -171,7 +200,11 @@ const recovery = 40 * time.Second
 // step makes a step of the schedule happen.
 func (w *world) step(s Step) {
 	if s.What != "produce" {
-		w.note("%s", strings.TrimSpace(strings.TrimPrefix(s.String(), fmt.Sprintf("%8v", s.At))))
+		w.note("%s", s.what())
+	}
+	switch s.What {
+	case "cut", "heal", "lossy", "calm", "disk error", "disk well":
+		w.draw.step(s)
 	}
 	switch s.What {
 	case "produce":

@@ -1,0 +1,67 @@
+package sim_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"logbook/engine/sim"
+)
+
+var update = flag.Bool("update", false, "find the counterexamples again, and save them")
+
+const examples = "../../testdata/sim"
+
+func exampleFile(p sim.Promise) string {
+	return filepath.Join(examples, strings.ReplaceAll(fmt.Sprintf("%s-%s-%s", p.Controller, p.Acks, p.Fault), " ", "-"))
+}
+
+// Whatever is not promised comes with a schedule that breaks it: saved, minimal, and drawn.
+//
+//	go test -run TestCounterexamples ./engine/sim -update
+func TestCounterexamples(t *testing.T) {
+	for _, p := range sim.Promises() {
+		file := exampleFile(p)
+		if p.Promised {
+			assert.NoFileExists(t, file+".json", "what is promised is broken")
+			continue
+		}
+		if *update {
+			find(t, p, file)
+		}
+		data, err := os.ReadFile(file + ".json")
+		require.NoError(t, err)
+		s, err := sim.DecodeSchedule(data)
+		require.NoError(t, err)
+		r, err := sim.Run(s)
+		require.NoError(t, err)
+		require.NotEmpty(t, r.Violations, "%s no longer leads to a violation", file)
+		drawn, err := os.ReadFile(file + ".svg")
+		require.NoError(t, err)
+		require.Equal(t, string(drawn), r.Diagram, "the same schedule, the same picture: run with -update")
+	}
+}
+
+func find(t *testing.T, p sim.Promise, file string) {
+	for first := uint64(1); first < 20_000; first += 200 {
+		bad, err := sim.Seeds(p.Config, first, 200, nil)
+		require.NoError(t, err)
+		if len(bad) == 0 {
+			continue
+		}
+		r, err := sim.Shrink(bad[0].Schedule)
+		require.NoError(t, err)
+		fmt.Printf("%s: seed %d, %d steps: %s\n", filepath.Base(file), r.Schedule.Config.Seed, len(r.Schedule.Steps), r.Violations[0])
+		require.NoError(t, os.MkdirAll(examples, 0o755))
+		require.NoError(t, os.WriteFile(file+".json", r.Schedule.Encode(), 0o644))
+		require.NoError(t, os.WriteFile(file+".svg", []byte(r.Diagram), 0o644))
+		return
+	}
+	t.Fatalf("no counterexample for %+v in 20,000 seeds", p)
+}
