@@ -49,7 +49,7 @@ crash: ## every crash state of the log's script, not only the part that make tes
 	LOGBOOK_CRASH=all go test -count=1 -timeout 60m -run 'TestCrashEnumeration' -v ./engine/commitlog | grep -v '^=== '
 
 mutants: ## plant bugs in the log, one at a time, and show that the tests catch each
-	go run ./engine/commitlog/mutate
+	go run ./engine/mutate
 
 fuzz: ## every fuzz target for 30 seconds
 	@for target in $$(grep -rho 'func Fuzz[A-Za-z0-9]*' --include='*_test.go' engine | awk '{print $$2}'); do \

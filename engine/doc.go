@@ -22,14 +22,15 @@
 //	client       finds leaders and coordinators, follows redirects, tries again
 //	broker       the networked broker: sessions, links, groups, controllers
 //	web          its HTTP side: page, API, documentation, metrics
+//	sim          whole clusters under faults, over virtual time, from a seed
 //	lab          what notebooks show and where they work; only lessons import it
 //	cmd/logbook  the command
 //
 // record/recordtest, commitlog/logtest, topic/topictest, consumer/offsettest,
 // group/grouptest and controller/controllertest are exported test suites for implementations
-// of your own, in the style of testing/fstest. commitlog/mutate plants bugs in the log and
-// shows that its tests catch them.
+// of your own, in the style of testing/fstest. mutate plants bugs in the log and
+// in replication, and shows that the tests and the simulator catch them.
 //
-// All of it but record/compression, web, lab and the command uses the standard library alone: a notebook cell that imports
+// All of it but record/compression, sim, web, lab and the command uses the standard library alone: a notebook cell that imports
 // them compiles in a fraction of a second, and the core stays easy to read.
 package engine

@@ -60,7 +60,7 @@ func (w *world) build() error {
 		b.start()
 	}
 	if w.boss != nil {
-		w.every(time.Second, w.boss.look)
+		w.every(300*time.Millisecond, w.boss.look)
 	}
 	return nil
 }
@@ -297,7 +297,7 @@ func newBoss(w *world) (*boss, error) {
 // look fails over when the leader has not been heard for a while.
 func (g *boss) look() {
 	a, _ := g.manual.Assignment(part)
-	if g.w.now.Sub(g.heard[int(a.Leader)]) < 2*time.Second {
+	if g.w.now.Sub(g.heard[int(a.Leader)]) < time.Second {
 		g.quiet = 0
 		return
 	}

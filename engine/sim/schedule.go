@@ -18,10 +18,11 @@ const (
 	Cut       Fault = "cut"        // messages between two brokers are lost, in one direction or both
 	Lossy     Fault = "lossy"      // every message may be lost, repeated, delayed
 	DiskError Fault = "disk error" // a broker's disk fails some operations
+	Slow      Fault = "slow"       // messages to and from a broker take long
 )
 
 // AllFaults are the kinds of faults.
-var AllFaults = []Fault{Crash, Cut, Lossy, DiskError}
+var AllFaults = []Fault{Crash, Cut, Lossy, Slow, DiskError}
 
 // Config says what is simulated.
 type Config struct {
@@ -63,7 +64,7 @@ func (c Config) withDefaults() (Config, replica.Acks, error) {
 // Step is something that a schedule makes happen.
 type Step struct {
 	At   time.Duration `json:"at"`
-	What string        `json:"what"` // produce, crash, restart, cut, heal, lossy, calm, disk error, disk well
+	What string        `json:"what"` // produce, crash, restart, cut, heal, lossy, calm, slow, fast, disk error, disk well
 	A    int           `json:"a,omitempty"`
 	B    int           `json:"b,omitempty"` // cut: to; 0: both directions
 	N    int           `json:"n,omitempty"`
@@ -118,7 +119,7 @@ func Plan(c Config) Schedule {
 		s.Steps = append(s.Steps, Step{At: at(), What: "produce", A: 1 + rng.IntN(3)})
 	}
 	for _, f := range c.Faults {
-		for range 1 + rng.IntN(4) {
+		for range 1 + rng.IntN(7) {
 			s.Steps = append(s.Steps, fault(f, at(), broker, rng)...)
 		}
 	}
@@ -140,6 +141,8 @@ func fault(f Fault, at time.Duration, broker func() int, rng *rand.Rand) []Step 
 		return []Step{{At: at, What: "cut", A: a}, {At: later, What: "heal"}} // off from everybody
 	case Lossy:
 		return []Step{{At: at, What: "lossy", N: 5 + rng.IntN(90)}, {At: later, What: "calm"}}
+	case Slow:
+		return []Step{{At: at, What: "slow", A: a}, {At: later, What: "fast", A: a}}
 	case DiskError:
 		return []Step{{At: at, What: "disk error", A: a}, {At: later, What: "disk well", A: a}}
 	}

@@ -2,6 +2,9 @@ package sim_test
 
 import (
 	"flag"
+	"fmt"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,29 +17,39 @@ var (
 	first = flag.Uint64("first", 1, "the first of them")
 )
 
+// The same seed gives the same trace, byte for byte, on every machine: its hash is kept. It
+// changes when the code that is simulated does something else; run with -update then.
 func TestSameSeedSameTrace(t *testing.T) {
-	c := sim.Config{Seed: 7, Faults: sim.AllFaults}
-	a, err := sim.Run(sim.Plan(c))
+	const file = examples + "/trace.hash"
+	var hashes strings.Builder
+	for _, c := range []sim.Config{{Seed: 7, Faults: sim.AllFaults}, {Seed: 8, Controller: "first-alive", Acks: "all", Faults: sim.AllFaults}} {
+		r, err := sim.Run(sim.Plan(c))
+		require.NoError(t, err)
+		fmt.Fprintf(&hashes, "%s %s seed %d: %016x\n", r.Schedule.Config.Controller, r.Schedule.Config.Acks, c.Seed, r.Hash)
+	}
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(hashes.String()), 0o644))
+	}
+	want, err := os.ReadFile(file)
 	require.NoError(t, err)
-	b, err := sim.Run(sim.Plan(c))
-	require.NoError(t, err)
-	require.Equal(t, a.Trace, b.Trace)
+	require.Equal(t, string(want), hashes.String())
 }
 
+// Everything at once, and nothing that is promised is broken.
 func TestPromises(t *testing.T) {
-	for _, acks := range []string{"all", "quorum"} {
-		for s := *first; s < *first+*seeds; s++ {
+	for s := *first; s < *first+*seeds; s++ {
+		for _, acks := range []string{"all", "quorum"} {
 			r, err := sim.Run(sim.Plan(sim.Config{Seed: s, Controller: "manual", Acks: acks, Faults: sim.AllFaults}))
 			require.NoError(t, err)
 			if len(r.Violations) > 0 {
-				t.Fatalf("acks %s, seed %d: %v\n%s", acks, s, r.Violations, r.Trace)
+				t.Fatalf("acks %s, seed %d: %v\nlogbook sim shrink --acks %s --first %d", acks, s, r.Violations[0], acks, s)
 			}
 		}
 	}
 }
 
 func TestTable(t *testing.T) {
-	cells, err := sim.Table(1, int(*seeds), nil)
+	cells, err := sim.Table(*first, max(1, int(*seeds)/5), nil)
 	require.NoError(t, err)
 	t.Log("\n" + sim.Markdown(cells))
 	for _, c := range cells {

@@ -27,7 +27,7 @@ func Promises() []Promise {
 				p := Promise{Controller: c, Acks: acks, Fault: f, Promised: true}
 				switch {
 				case f == DiskError: // who cannot store does not acknowledge, whatever the level
-				case c == "manual" && f == Lossy: // a person asks again before they give a leader up
+				case c == "manual" && (f == Lossy || f == Slow): // a person asks again before they give a leader up
 				case acks == "leader":
 					p.Promised, p.Why = false, "a failover may lose what only the leader held"
 				case c == "first-alive":

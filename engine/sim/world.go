@@ -30,6 +30,7 @@ type world struct {
 	boss    *boss     // the manual controller
 	links   map[[2]int]bool
 	lossy   int // percent
+	slow    map[int]bool
 
 	clients *clients
 	checks  *checks
@@ -138,6 +139,9 @@ func (w *world) travel(from, to int, arrive func()) (sent bool) {
 	if w.lossy > 0 && dice.IntN(4) == 0 {
 		delay = between(dice, time.Millisecond, 300*time.Millisecond) // and so is overtaken
 	}
+	if w.slow[from] || w.slow[to] {
+		delay += between(dice, 100*time.Millisecond, 900*time.Millisecond)
+	}
 	w.after(delay, arrive)
 	if w.lossy > 0 && dice.IntN(100) < w.lossy {
 		w.after(between(dice, time.Millisecond, 300*time.Millisecond), arrive) // twice
@@ -163,7 +167,7 @@ func Run(s Schedule) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	w := &world{cfg: cfg, acks: acks, pcg: rand.NewPCG(0, 0), rolled: map[uint64]uint64{}, zero: time.Unix(1_000_000_000, 0), links: map[[2]int]bool{}}
+	w := &world{cfg: cfg, acks: acks, pcg: rand.NewPCG(0, 0), rolled: map[uint64]uint64{}, zero: time.Unix(1_000_000_000, 0), links: map[[2]int]bool{}, slow: map[int]bool{}}
 	w.now = w.zero
 	w.rng = rand.New(w.pcg)
 	w.checks = newChecks(w)
@@ -203,7 +207,7 @@ func (w *world) step(s Step) {
 		w.note("%s", s.what())
 	}
 	switch s.What {
-	case "cut", "heal", "lossy", "calm", "disk error", "disk well":
+	case "cut", "heal", "lossy", "calm", "slow", "fast", "disk error", "disk well":
 		w.draw.step(s)
 	}
 	switch s.What {
@@ -221,6 +225,10 @@ func (w *world) step(s Step) {
 		w.lossy = s.N
 	case "calm":
 		w.lossy = 0
+	case "slow":
+		w.slow[s.A] = true
+	case "fast":
+		delete(w.slow, s.A)
 	case "disk error":
 		w.brokers[s.A-1].failing = true
 	case "disk well":
@@ -243,6 +251,7 @@ func (w *world) cut(a, b int) {
 // calm ends every fault. A broker whose disk failed is restarted, as somebody would.
 func (w *world) calm() {
 	clear(w.links)
+	clear(w.slow)
 	w.lossy = 0
 	for _, b := range w.brokers {
 		b.failing = false

@@ -42,7 +42,7 @@ that writes go on when all is well again.`,
 	f.StringVar(&s.cfg.Acks, "acks", "quorum", "leader, all or quorum")
 	f.IntVar(&s.cfg.Brokers, "brokers", 3, "how many brokers")
 	f.IntVar(&s.cfg.MinInSync, "min-in-sync", 2, "replicas that quorum demands")
-	f.StringVar(&s.faults, "faults", "crash,cut,lossy,disk error", "which kinds, with commas")
+	f.StringVar(&s.faults, "faults", "crash,cut,lossy,slow,disk error", "which kinds, with commas")
 	f.IntVar(&s.seeds, "seeds", 100, "how many")
 	f.Uint64Var(&s.first, "first", 1, "the first seed")
 	shrink := &cobra.Command{

@@ -1,8 +1,9 @@
-// Mutate plants bugs in the log, one at a time, and shows that the test suite catches
-// each of them:
+// Mutate plants bugs in the log and in replication, one at a time, and shows that each is
+// caught: those in the log by its tests, those in replication by the simulator, within a
+// stated number of seeds.
 //
-//	go run ./engine/commitlog/mutate            all
-//	go run ./engine/commitlog/mutate no-poison  some
+//	go run ./engine/mutate            all
+//	go run ./engine/mutate no-poison  some
 //
 // It changes no file: the go tool compiles the mutant from an overlay.
 package main
@@ -63,6 +64,9 @@ func (m mutant) source() (string, []byte, error) {
 	return path, bytes.Replace(data, []byte(m.old), []byte(m.new), 1), nil
 }
 
+// seedLine is how TestPromises names what it found.
+var seedLine = regexp.MustCompile(`(?m)(\S+ \S+, seed \d+: .*)`)
+
 var failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)|^panic: (.*)`)
 
 // run tests the mutant and returns the first test that fails, or "".
@@ -88,13 +92,21 @@ func (m mutant) run() (string, error) {
 	if err := os.WriteFile(overlayFile, overlay, 0o644); err != nil {
 		return "", err
 	}
-	out, err := exec.Command("go", "test", "-count=1", "-vet=off", "-failfast", "-timeout", "5m", "-overlay", overlayFile,
-		"./engine/vfs", "./engine/commitlog", "./engine/commitlog/logtest").CombinedOutput()
+	args := []string{"test", "-count=1", "-vet=off", "-failfast", "-timeout", "5m", "-overlay", overlayFile}
+	if m.seeds > 0 {
+		args = append(args, "./engine/sim", "-run", "TestPromises", "-seeds", fmt.Sprint(m.seeds))
+	} else {
+		args = append(args, "./engine/vfs", "./engine/commitlog", "./engine/commitlog/logtest")
+	}
+	out, err := exec.Command("go", args...).CombinedOutput()
 	if err == nil {
 		return "", nil
 	}
 	if strings.Contains(string(out), "[build failed]") {
 		return "", fmt.Errorf("the mutant does not compile:\n%s", out)
+	}
+	if found := seedLine.FindSubmatch(out); m.seeds > 0 && found != nil {
+		return "the simulator, " + string(found[1]), nil
 	}
 	if found := failure.FindSubmatch(out); found != nil {
 		return string(found[1]) + string(found[2]), nil

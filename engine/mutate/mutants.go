@@ -1,14 +1,30 @@
 package main
 
-// mutant is a deliberate bug: one piece of source, changed.
+// mutant is a deliberate bug.
 type mutant struct {
+	change
+	// seeds, if not 0: the simulator must catch it within so many, of each promise.
+	seeds int
+}
+
+// change is one piece of source, changed.
+type change struct {
 	name     string
 	bug      string // what a programmer might have done
 	file     string // below engine/
 	old, new string // old stands in the file exactly once
 }
 
-var mutants = []mutant{
+var mutants = append(with(0, logBugs), with(2000, replicationBugs)...)
+
+func with(seeds int, bugs []change) (out []mutant) {
+	for _, b := range bugs {
+		out = append(out, mutant{b, seeds})
+	}
+	return out
+}
+
+var logBugs = []change{
 	{"ack-before-sync", "acknowledges when the bytes are written, not when they are synced", "commitlog/append.go",
 		"if err := s.file.Sync(); err != nil {", "if err := error(nil); err != nil {"},
 	{"publish-before-sync", "shows readers what is written, not what is acknowledged", "commitlog/append.go",
