@@ -48,7 +48,7 @@ bench: ## benchmarks, each beside a raw baseline
 crash: ## every crash state of the log's script, not only the part that make test runs
 	LOGBOOK_CRASH=all go test -count=1 -timeout 60m -run 'TestCrashEnumeration' -v ./engine/commitlog | grep -v '^=== '
 
-mutants: ## plant bugs in the log, one at a time, and show that the tests catch each
+mutants: ## plant bugs in the log and in replication, and show that each is caught
 	go run ./engine/mutate
 
 fuzz: ## every fuzz target for 30 seconds

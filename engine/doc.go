@@ -27,8 +27,8 @@
 //	cmd/logbook  the command
 //
 // record/recordtest, commitlog/logtest, topic/topictest, consumer/offsettest,
-// group/grouptest and controller/controllertest are exported test suites for implementations
-// of your own, in the style of testing/fstest. mutate plants bugs in the log and
+// group/grouptest, controller/controllertest and replica/replicatest are exported test suites
+// for implementations of your own, in the style of testing/fstest. mutate plants bugs in the log and
 // in replication, and shows that the tests and the simulator catch them.
 //
 // All of it but record/compression, sim, web, lab and the command uses the standard library alone: a notebook cell that imports

@@ -21,7 +21,7 @@ import (
 var layers = []string{
 	"record", "record/compression", "record/recordtest", "vfs", "commitlog", "commitlog/logtest", "mutate",
 	"topic", "topic/topictest", "consumer", "consumer/offsettest", "producer", "group", "group/grouptest", "coordinator", "replica", "controller", "controller/controllertest", "cluster", "spacetime",
-	"wire", "client", "broker", "broker/brokertest", "sim", "web", "lab", "cmd/logbook",
+	"wire", "client", "broker", "broker/brokertest", "sim", "replica/replicatest", "web", "lab", "cmd/logbook",
 }
 
 // standardOnly are the packages that depend on nothing but the standard library.

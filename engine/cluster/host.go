@@ -23,7 +23,7 @@ type host struct {
 	role sync.RWMutex // shared: an append; exclusive: a change of role
 
 	mu      sync.Mutex // what follows
-	machine *replica.Replica
+	machine replica.Machine
 	broken  error // why the replica has no log
 	stopped bool
 	quit    chan struct{} // closed when stopped
@@ -54,7 +54,7 @@ func (h *host) open(create bool) {
 	h.log, h.broken = l, nil
 	cfg := h.node.opt.Replica
 	cfg.FirstSeq = uint64(max(0, h.node.now().UnixNano()))
-	h.machine = replica.New(cfg, h.state(), h.node.marks[h.partition.String()])
+	h.machine = h.node.opt.Machine(cfg, h.state(), h.node.marks[h.partition.String()])
 	h.hw.Store(h.machine.HighWatermark())
 }
 
@@ -118,7 +118,7 @@ func (h *host) drain() {
 }
 
 // step lets the state machine take a step.
-func (h *host) step(input func(*replica.Replica) []replica.Effect) []replica.Effect {
+func (h *host) step(input func(replica.Machine) []replica.Effect) []replica.Effect {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	out := input(h.machine)
@@ -147,7 +147,7 @@ func (h *host) broadcast() {
 func (h *host) assign(a replica.Assignment) []replica.Effect {
 	h.role.Lock()
 	defer h.role.Unlock()
-	out := h.step(func(r *replica.Replica) []replica.Effect { return r.Assign(h.node.now(), a) })
+	out := h.step(func(r replica.Machine) []replica.Effect { return r.Assign(h.node.now(), a) })
 	var rest []replica.Effect
 	for _, e := range out {
 		// The epoch must have begun in the log before an append can come.
@@ -169,7 +169,7 @@ func (h *host) logged(err error) []replica.Effect {
 		h.node.logger.Error("a replica's disk failed", "broker", h.node.opt.ID, "partition", h.partition, "error", err)
 	}
 	log := h.state()
-	return h.step(func(r *replica.Replica) []replica.Effect { return r.Logged(h.node.now(), log, err) })
+	return h.step(func(r replica.Machine) []replica.Effect { return r.Logged(h.node.now(), log, err) })
 }
 
 // perform carries effects out, in order.
@@ -204,7 +204,7 @@ func (h *host) perform(effects []replica.Effect) {
 			h.perform(h.logged(h.log.AdvanceLogStart(e.To)))
 		case replica.Compare:
 			same, differs, err := compareSums(h.log, e.From, e.Sums)
-			h.perform(h.step(func(r *replica.Replica) []replica.Effect { return r.Compared(h.node.now(), same, differs, err) }))
+			h.perform(h.step(func(r replica.Machine) []replica.Effect { return r.Compared(h.node.now(), same, differs, err) }))
 		case replica.Send:
 			h.send(e.Message)
 		case replica.SendFrames:
@@ -282,7 +282,7 @@ func (h *host) propose(a replica.Assignment) {
 		}
 		_, unsure := errors.AsType[*controller.UnsettledError](err)
 		h.post(func() []replica.Effect {
-			return h.step(func(r *replica.Replica) []replica.Effect {
+			return h.step(func(r replica.Machine) []replica.Effect {
 				return r.Rejected(h.node.now(), a.Version, err.Error(), unsure)
 			})
 		})
@@ -296,7 +296,7 @@ func (h *host) propose(a replica.Assignment) {
 
 func (h *host) unreachable(peer BrokerID, why string) {
 	h.post(func() []replica.Effect {
-		return h.step(func(r *replica.Replica) []replica.Effect { return r.Unreachable(h.node.now(), peer, why) })
+		return h.step(func(r replica.Machine) []replica.Effect { return r.Unreachable(h.node.now(), peer, why) })
 	})
 }
 
@@ -306,7 +306,7 @@ func (h *host) tick() {
 		return
 	}
 	h.post(func() []replica.Effect {
-		return h.step(func(r *replica.Replica) []replica.Effect { return r.Tick(now) })
+		return h.step(func(r replica.Machine) []replica.Effect { return r.Tick(now) })
 	})
 }
 

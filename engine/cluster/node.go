@@ -39,6 +39,8 @@ type NodeOptions struct {
 	// Log configures each replica's log. Without a committer each has its own, so that a
 	// sync that hangs holds up one partition only.
 	Log commitlog.Options
+	// Machine makes a replica's state machine; nil is replica.New.
+	Machine func(cfg replica.Config, log replica.Log, highWatermark int64) replica.Machine
 	// Propose, if set, takes the place of Controller.Propose: it calls done, once, when the
 	// answer is there, which may be later.
 	Propose func(p Partition, a replica.Assignment, done func(error))
@@ -91,6 +93,9 @@ func OpenNode(opt NodeOptions) (*Node, error) {
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
 	opt.Replica.ID = opt.ID
+	if opt.Machine == nil {
+		opt.Machine = func(cfg replica.Config, log replica.Log, hw int64) replica.Machine { return replica.New(cfg, log, hw) }
+	}
 	n := &Node{opt: opt, fs: opt.Log.FS, now: opt.Log.Now, logger: opt.Log.Logger, hosts: map[Partition]*host{}, stop: make(chan struct{})}
 	n.marks = n.loadMarks()
 	if opt.TickEvery > 0 {
@@ -182,7 +187,7 @@ func (n *Node) Deliver(p Partition, m replica.Message) {
 	}
 	h.post(func() []replica.Effect {
 		h.observe(Received, Event{Message: m})
-		return h.step(func(r *replica.Replica) []replica.Effect { return r.Step(n.now(), m) })
+		return h.step(func(r replica.Machine) []replica.Effect { return r.Step(n.now(), m) })
 	})
 }
 

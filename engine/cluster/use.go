@@ -114,7 +114,7 @@ func (h *host) checkWrite(acks replica.Acks) error {
 }
 
 func (h *host) abandon(id uint64) {
-	h.perform(h.step(func(r *replica.Replica) []replica.Effect { return r.Abandon(h.node.now(), id) }))
+	h.perform(h.step(func(r replica.Machine) []replica.Effect { return r.Abandon(h.node.now(), id) }))
 }
 
 // wrap says of which partition an error of the state machine is.
@@ -139,7 +139,7 @@ func (n *Node) Trim(p Partition, cut func(*commitlog.Log) error) error {
 		return err
 	}
 	err = cut(h.log)
-	h.perform(h.step(func(r *replica.Replica) []replica.Effect { return r.Trimmed(n.now(), h.log.StartOffset()) }))
+	h.perform(h.step(func(r replica.Machine) []replica.Effect { return r.Trimmed(n.now(), h.log.StartOffset()) }))
 	return err
 }
 
@@ -190,7 +190,7 @@ func (n *Node) Report(p Partition) controller.Report {
 
 // CatchUp makes a follower's replica catch up with its leader; see replica.CatchUp.
 func (n *Node) CatchUp(ctx context.Context, p Partition) error {
-	return n.command(ctx, p, (*replica.Replica).CatchUp)
+	return n.command(ctx, p, replica.Machine.CatchUp)
 }
 
 // Recover makes a follower's replica what its leader's is, and active again; see
@@ -209,10 +209,10 @@ func (n *Node) Recover(ctx context.Context, p Partition) error {
 		}
 		n.Assign(p, a)
 	}
-	return n.command(ctx, p, (*replica.Replica).Recover)
+	return n.command(ctx, p, replica.Machine.Recover)
 }
 
-func (n *Node) command(ctx context.Context, p Partition, start func(*replica.Replica, time.Time, uint64) []replica.Effect) error {
+func (n *Node) command(ctx context.Context, p Partition, start func(replica.Machine, time.Time, uint64) []replica.Effect) error {
 	h, err := n.lookup(p)
 	if err != nil {
 		return err
@@ -231,7 +231,7 @@ func (n *Node) command(ctx context.Context, p Partition, start func(*replica.Rep
 	h.mu.Unlock()
 	h.post(func() []replica.Effect {
 		h.observe(Command, Event{})
-		return h.step(func(r *replica.Replica) []replica.Effect { return start(r, n.now(), id) })
+		return h.step(func(r replica.Machine) []replica.Effect { return start(r, n.now(), id) })
 	})
 	n.pump()
 	select {

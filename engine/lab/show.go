@@ -17,3 +17,6 @@ func show(mime protocol.MIMEType, rich, plain string) {
 	gonbui.SendData(&protocol.DisplayData{Data: map[protocol.MIMEType]any{mime: rich, protocol.MIMETextPlain: plain}})
 	gonbui.Sync() // the process may end right after this
 }
+
+// ShowSVG shows a picture that somebody else drew; text stands for it elsewhere.
+func ShowSVG(svg, text string) { show(protocol.MIMEImageSVG, svg, text) }

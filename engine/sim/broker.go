@@ -144,6 +144,7 @@ func (b *broker) open() error {
 				}
 			})
 		},
+		Machine: w.design.Machine,
 		Propose: b.propose,
 		Observe: func(e cluster.Event) { b.observe(e) },
 		Replica: replica.Config{MinInSync: w.cfg.MinInSync, LagTimeout: 3 * time.Second, WriteTimeout: 5 * time.Second, Heartbeat: 500 * time.Millisecond, Retry: 200 * time.Millisecond},
@@ -281,7 +282,7 @@ type boss struct {
 }
 
 func newBoss(w *world) (*boss, error) {
-	m, err := controller.OpenManual(w.newDisk(0), "controller", nil)
+	m, err := controller.OpenManual(w.newDisk(0), "controller", w.design.Choose)
 	if err != nil {
 		return nil, err
 	}

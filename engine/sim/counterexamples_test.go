@@ -65,3 +65,23 @@ func find(t *testing.T, p sim.Promise, file string) {
 	}
 	t.Fatalf("no counterexample for %+v in 20,000 seeds", p)
 }
+
+// The table in the lesson is the one that the promises make: what is promised was never
+// violated, what is not was.
+func TestTableInTheLesson(t *testing.T) {
+	data, err := os.ReadFile("../../tutorials/17-chaos-lab/README.md")
+	require.NoError(t, err)
+	_, rest, ok := strings.Cut(string(data), "<!-- table -->\n")
+	require.True(t, ok)
+	table, _, ok := strings.Cut(rest, "<!-- /table -->")
+	require.True(t, ok)
+	rows := strings.Split(strings.TrimSpace(table), "\n")
+	require.Len(t, rows, 2+len(sim.Promises()), "paste what logbook sim table prints")
+	for i, p := range sim.Promises() {
+		cells := strings.Split(rows[2+i], " | ")
+		require.Len(t, cells, 6, rows[2+i])
+		require.Equal(t, []string{p.Controller, p.Acks, string(p.Fault)}, []string{strings.TrimPrefix(cells[0], "| "), cells[1], cells[2]})
+		require.Equal(t, p.Promised, strings.HasPrefix(cells[3], "yes"), rows[2+i])
+		require.Equal(t, p.Promised, strings.HasPrefix(cells[5], "0 "), rows[2+i])
+	}
+}

@@ -135,8 +135,11 @@ func Markdown(cells []Cell) string {
 
 // Shrink cuts a schedule that leads to a violation down to the steps without which it does
 // not, of the same kind as the first.
-func Shrink(s Schedule) (Result, error) {
-	best, err := Run(s)
+func Shrink(s Schedule) (Result, error) { return ShrinkDesign(s, Design{}) }
+
+// ShrinkDesign is Shrink for a design of the caller's.
+func ShrinkDesign(s Schedule, d Design) (Result, error) {
+	best, err := RunDesign(s, d)
 	if err != nil {
 		return best, err
 	}
@@ -145,7 +148,7 @@ func Shrink(s Schedule) (Result, error) {
 	}
 	kind, _, _ := strings.Cut(best.Violations[0], ":")
 	fails := func(steps []Step) (Result, bool) {
-		r, err := Run(Schedule{best.Schedule.Config, steps})
+		r, err := RunDesign(Schedule{best.Schedule.Config, steps}, d)
 		return r, err == nil && slices.ContainsFunc(r.Violations, func(v string) bool { return strings.HasPrefix(v, kind) })
 	}
 	for changed := true; changed; {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"logbook/engine/cluster"
+	"logbook/engine/controller"
 	"logbook/engine/replica"
 )
 
@@ -16,6 +17,7 @@ import (
 type world struct {
 	cfg      Config
 	acks     replica.Acks
+	design   Design
 	pcg      *rand.PCG
 	rng      *rand.Rand        // over pcg; see dice
 	rolled   map[uint64]uint64 // dice asked for in this instant, by what for
@@ -162,12 +164,23 @@ type Result struct {
 
 // Run runs a schedule to its end: the faults, then a time in which everything is well, and
 // the checks.
-func Run(s Schedule) (Result, error) {
+func Run(s Schedule) (Result, error) { return RunDesign(s, Design{}) }
+
+// Design is what is put to the test. The zero value is the engine's own.
+type Design struct {
+	// Machine makes each replica's state machine; nil is replica.New.
+	Machine func(cfg replica.Config, log replica.Log, highWatermark int64) replica.Machine
+	// Choose picks leaders for the manual controller; nil is controller.Longest.
+	Choose controller.Choice
+}
+
+// RunDesign is Run for a design of the caller's.
+func RunDesign(s Schedule, d Design) (Result, error) {
 	cfg, acks, err := s.Config.withDefaults()
 	if err != nil {
 		return Result{}, err
 	}
-	w := &world{cfg: cfg, acks: acks, pcg: rand.NewPCG(0, 0), rolled: map[uint64]uint64{}, zero: time.Unix(1_000_000_000, 0), links: map[[2]int]bool{}, slow: map[int]bool{}}
+	w := &world{cfg: cfg, acks: acks, design: d, pcg: rand.NewPCG(0, 0), rolled: map[uint64]uint64{}, zero: time.Unix(1_000_000_000, 0), links: map[[2]int]bool{}, slow: map[int]bool{}}
 	w.now = w.zero
 	w.rng = rand.New(w.pcg)
 	w.checks = newChecks(w)
