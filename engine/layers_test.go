@@ -20,12 +20,12 @@ import (
 // doc.go shows the same order to readers.
 var layers = []string{
 	"record", "record/compression", "record/recordtest", "vfs", "commitlog", "commitlog/logtest", "mutate",
-	"topic", "topic/topictest", "consumer", "consumer/offsettest", "producer", "group", "group/grouptest", "coordinator", "replica", "controller", "controller/controllertest", "cluster", "spacetime",
-	"wire", "client", "broker", "broker/brokertest", "sim", "replica/replicatest", "web", "lab", "cmd/logbook",
+	"topic", "topic/topictest", "consumer", "consumer/offsettest", "producer", "group", "coordinator", "replica", "controller", "controller/controllertest", "cluster", "spacetime",
+	"wire", "client", "broker", "broker/brokertest", "sim", "replica/replicatest", "group/grouptest", "web", "lab", "cmd/logbook",
 }
 
 // standardOnly are the packages that depend on nothing but the standard library.
-var standardOnly = []string{"record", "record/recordtest", "vfs", "commitlog", "commitlog/logtest", "topic", "topic/topictest", "consumer", "consumer/offsettest", "producer", "group", "group/grouptest", "coordinator", "replica", "controller", "controller/controllertest", "cluster", "spacetime", "wire", "client", "broker", "broker/brokertest"}
+var standardOnly = []string{"record", "record/recordtest", "vfs", "commitlog", "commitlog/logtest", "topic", "topic/topictest", "consumer", "consumer/offsettest", "producer", "group", "coordinator", "replica", "controller", "controller/controllertest", "cluster", "spacetime", "wire", "client", "broker", "broker/brokertest"}
 
 const root = "logbook/engine/"
 

@@ -40,12 +40,13 @@ func (g *groups) find(ctx context.Context, name string) (wire.FindCoordinatorRep
 }
 
 // call sends a request to a group's state machine.
-func (g *groups) call(ctx context.Context, name string, r group.Request) (group.Reply, error) {
+func (g *groups) call(ctx context.Context, name string, r group.Request) (reply group.Reply, epoch int32, err error) {
 	t, err := g.term(ctx, name)
 	if err != nil {
-		return group.Reply{}, err
+		return reply, 0, err
 	}
-	return t.coord.Call(ctx, name, r)
+	reply, err = t.coord.Call(ctx, name, r)
+	return reply, t.epoch, err
 }
 
 func (g *groups) join(ctx context.Context, q wire.JoinGroup) (wire.JoinGroupReply, error) {
@@ -65,8 +66,8 @@ func (g *groups) join(ctx context.Context, q wire.JoinGroup) (wire.JoinGroupRepl
 	if r.Member == "" {
 		r.NewMember = q.Group + "-" + rand.Text()[:12]
 	}
-	reply, err := g.call(ctx, q.Group, r)
-	return wire.JoinGroupReply{Member: reply.Member, Generation: reply.Generation}, err
+	reply, epoch, err := g.call(ctx, q.Group, r)
+	return wire.JoinGroupReply{Member: reply.Member, Generation: reply.Generation, Epoch: epoch}, err
 }
 
 func memberRequest(kind group.Kind, q wire.MemberRequest) group.Request {
@@ -74,7 +75,7 @@ func memberRequest(kind group.Kind, q wire.MemberRequest) group.Request {
 }
 
 func (g *groups) sync(ctx context.Context, q wire.MemberRequest) (wire.SyncGroupReply, error) {
-	reply, err := g.call(ctx, q.Group, memberRequest(group.Sync, q))
+	reply, _, err := g.call(ctx, q.Group, memberRequest(group.Sync, q))
 	out := wire.SyncGroupReply{Partitions: []wire.TopicPartition{}}
 	for _, p := range reply.Partitions {
 		out.Partitions = append(out.Partitions, wire.TopicPartition{Topic: p.Topic, Partition: p.ID})
@@ -83,12 +84,12 @@ func (g *groups) sync(ctx context.Context, q wire.MemberRequest) (wire.SyncGroup
 }
 
 func (g *groups) heartbeat(ctx context.Context, q wire.MemberRequest) (wire.HeartbeatReply, error) {
-	reply, err := g.call(ctx, q.Group, memberRequest(group.Heartbeat, q))
-	return wire.HeartbeatReply{Generation: reply.Generation}, err
+	reply, epoch, err := g.call(ctx, q.Group, memberRequest(group.Heartbeat, q))
+	return wire.HeartbeatReply{Generation: reply.Generation, Epoch: epoch}, err
 }
 
 func (g *groups) leave(ctx context.Context, q wire.MemberRequest) error {
-	_, err := g.call(ctx, q.Group, memberRequest(group.Leave, q))
+	_, _, err := g.call(ctx, q.Group, memberRequest(group.Leave, q))
 	return err
 }
 
@@ -101,7 +102,7 @@ func (g *groups) commit(ctx context.Context, q wire.CommitOffsets) error {
 		return badRequest("a commit without offsets")
 	}
 	if q.Member != "" {
-		_, err := g.call(ctx, q.Group, group.Request{Kind: group.Commit, Member: q.Member, Instance: q.Instance, Generation: q.Generation, Offsets: offsets})
+		_, _, err := g.call(ctx, q.Group, group.Request{Kind: group.Commit, Member: q.Member, Instance: q.Instance, Generation: q.Generation, Offsets: offsets})
 		return err
 	}
 	t, err := g.term(ctx, q.Group)
@@ -122,6 +123,9 @@ func (g *groups) offsets(ctx context.Context, q wire.FetchOffsets) (wire.FetchOf
 	t, err := g.term(ctx, q.Group)
 	if err != nil {
 		return wire.FetchOffsetsReply{}, err
+	}
+	if q.Epoch > t.epoch {
+		return wire.FetchOffsetsReply{}, &wire.Error{Code: wire.NotCoordinator, Message: fmt.Sprintf("broker %d coordinated the group in epoch %d, and has yet to hear of the one who does in epoch %d", g.b.cfg.ID, t.epoch, q.Epoch)}
 	}
 	out := wire.FetchOffsetsReply{Offsets: []wire.CommitOffset{}}
 	wanted := func(p group.Partition) bool {

@@ -161,13 +161,23 @@ func (g *groups) notCoordinator(p controller.Partition, err error) error {
 	return g.b.elsewhere(a.Leader, "another broker coordinates the group")
 }
 
-// load reads the groups back from the partition's log.
+// load reads the groups back from the partition's log. Nobody hears of them before all that
+// was read is safe: an earlier coordinator's last word may be on this broker alone, and the
+// next leader would say something else under the same generation.
 func (t *term) load() {
 	defer close(t.loaded)
 	l, err := t.b.node.Log(t.p)
 	if err != nil {
 		t.err = err
 		return
+	}
+	if end := l.EndOffset(); end > l.StartOffset() {
+		ctx, cancel := context.WithTimeout(t.b.ctx, t.b.cfg.WriteTimeout)
+		defer cancel()
+		if err := t.b.node.Wait(ctx, t.p, end-1); err != nil {
+			t.err = &wire.Error{Code: wire.Unavailable, Message: fmt.Sprintf("the groups' state is not safe on all in-sync replicas yet: %v", err)}
+			return
+		}
 	}
 	states := map[string][]byte{}
 	for r, err := range l.Records(l.StartOffset()) {
@@ -234,7 +244,21 @@ func (t *term) write(records ...record.Record) error {
 	ctx, cancel := context.WithTimeout(t.b.ctx, t.b.cfg.WriteTimeout)
 	defer cancel()
 	_, err := t.b.node.Append(ctx, t.p, replica.Quorum, cluster.Records(records...))
+	if err != nil {
+		t.b.groups.abandon(t)
+	}
 	return err
+}
+
+// abandon ends a term that could not store something: its groups have gone on in memory,
+// and nobody must hear of that. The next request loads what is stored.
+func (g *groups) abandon(t *term) {
+	g.mu.Lock()
+	if g.terms[t.p] == t {
+		delete(g.terms, t.p)
+	}
+	g.mu.Unlock()
+	go t.close() // it waits for the group that is being stored
 }
 
 // Save implements coordinator.Storage.

@@ -38,6 +38,7 @@ type Member struct {
 	mu         sync.Mutex
 	id         string
 	generation int32
+	epoch      int32 // the highest of a coordinator heard of
 	owned      map[wire.TopicPartition]*owned
 	positions  map[wire.TopicPartition]int64 // next to hand out; what Commit commits
 	err        error
@@ -108,6 +109,7 @@ func (m *Member) join(ctx context.Context) error {
 		}
 		m.mu.Lock()
 		m.id = joined.Member
+		m.epoch = max(m.epoch, joined.Epoch)
 		m.mu.Unlock()
 		who := wire.MemberRequest{Group: m.group, Member: joined.Member, Instance: m.opt.Instance, Generation: joined.Generation}
 		synced, err := retry[wire.SyncGroupReply](ctx, m.c, m.c.coordinator(m.group), "sync_group", who, 0)
@@ -128,7 +130,10 @@ func (m *Member) take(ctx context.Context, joined wire.JoinGroupReply, partition
 	fresh := slices.DeleteFunc(slices.Clone(partitions), func(p wire.TopicPartition) bool { return m.owned[p] != nil })
 	starts := map[wire.TopicPartition]int64{}
 	if len(fresh) > 0 {
-		committed, err := m.c.Committed(ctx, m.group, fresh...)
+		m.mu.Lock()
+		epoch := m.epoch
+		m.mu.Unlock()
+		committed, err := m.c.committedSince(ctx, m.group, epoch, fresh)
 		if err != nil {
 			return err
 		}
@@ -216,7 +221,10 @@ func (m *Member) heartbeats() {
 		m.mu.Lock()
 		who := wire.MemberRequest{Group: m.group, Member: m.id, Instance: m.opt.Instance, Generation: m.generation}
 		m.mu.Unlock()
-		_, err := retry[wire.HeartbeatReply](m.ctx, m.c, m.c.coordinator(m.group), "heartbeat", who, 0)
+		beat, err := retry[wire.HeartbeatReply](m.ctx, m.c, m.c.coordinator(m.group), "heartbeat", who, 0)
+		m.mu.Lock()
+		m.epoch = max(m.epoch, beat.Epoch)
+		m.mu.Unlock()
 		switch code(err) {
 		case wire.UnknownMember:
 			m.assign("", 0, nil)

@@ -157,7 +157,14 @@ func (c *Client) Group(ctx context.Context, name string) (wire.DescribeGroupRepl
 
 // Committed returns a group's committed offsets; without partitions, all.
 func (c *Client) Committed(ctx context.Context, group string, partitions ...wire.TopicPartition) ([]wire.CommitOffset, error) {
-	r, err := retry[wire.FetchOffsetsReply](ctx, c, c.coordinator(group), "fetch_offsets", wire.FetchOffsets{Group: group, Partitions: partitions}, 0)
+	return c.committedSince(ctx, group, 0, partitions)
+}
+
+// committedSince asks a coordinator of at least an epoch: an earlier one was replaced, and
+// may not know what was committed since.
+func (c *Client) committedSince(ctx context.Context, group string, epoch int32, partitions []wire.TopicPartition) ([]wire.CommitOffset, error) {
+	q := wire.FetchOffsets{Group: group, Partitions: partitions, Epoch: epoch}
+	r, err := retry[wire.FetchOffsetsReply](ctx, c, c.coordinator(group), "fetch_offsets", q, 0)
 	return r.Offsets, err
 }
 

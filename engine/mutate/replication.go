@@ -36,4 +36,8 @@ var replicationBugs = []change{
 		"	if !r.cfg.Explicit && r.cfg.Retry > 0 {\n		f.deadline = r.now.Add(r.cfg.Retry)\n	}\n	r.finish(why)", "	r.finish(why)"},
 	{"believe-replaced-leader", "lets whoever led last say what the end is", "cluster/use.go",
 		"return h.machine.Status().Assignment.Epoch, nil", "return 1 << 30, nil"},
+	{"commit-of-the-gone", "accepts the commit of a member that the group has given up", "group/group.go",
+		"	m := g.admit(now, r)\n	if m == nil {\n		return\n	}\n	for p := range r.Offsets {", "	m := g.members[r.Member]\n	if m == nil {\n		g.out.Commits = maps.Clone(r.Offsets)\n		g.reply(r, Reply{Member: r.Member, Generation: r.Generation})\n		return\n	}\n	for p := range r.Offsets {"},
+	{"same-generation", "lets a rebalance end without a new generation", "group/rebalance.go",
+		"	g.generation++\n", ""},
 }

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,7 @@ type broker struct {
 	view    controller.Controller
 	alive   *controller.FirstAlive
 	remote  *remote
+	coord   *coordination
 	silent  map[int]int // checks in a row that a peer has failed
 }
 
@@ -105,9 +107,18 @@ func (b *broker) start() {
 	}
 	b.w.note("broker %d starts", b.id)
 	b.w.draw.started(b.id)
+	b.coord = nil
 	b.w.every(50*time.Millisecond, func() {
 		if b.up && b.life == life {
 			b.node.Tick()
+		}
+	})
+	b.w.every(100*time.Millisecond, func() {
+		if !b.up || b.life != life {
+			return
+		}
+		if c := b.coordinate(); c != nil && !c.busy && len(c.queue) == 0 {
+			c.do(func() { c.deliver(c.g.Tick(b.w.now)) })
 		}
 	})
 	b.w.every(checkEvery, func() {
@@ -168,6 +179,22 @@ func (b *broker) open() error {
 		b.alive.AddTopic(part.Topic, 1, w.cfg.Brokers, topic.Murmur2.Name(), epochs)
 	}
 	return nil
+}
+
+// rot flips a bit of what is on the disk, somewhere in the records.
+func (b *broker) rot() {
+	name := b.logDir() + "/" + commitlog.SegmentName(0) + ".log"
+	if _, err := b.disk.OpenRead(name); err != nil {
+		return
+	}
+	b.disk.Edit(name, func(data []byte) []byte {
+		used := len(bytes.TrimRight(data, "\x00"))
+		if used > 0 {
+			at := b.w.dice(forDisk + uint64(b.id)).IntN(used)
+			data[at] ^= 1 << (at % 8)
+		}
+		return data
+	})
 }
 
 // crash kills the process, and takes what was not synced, or some of it.

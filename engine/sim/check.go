@@ -11,6 +11,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"logbook/engine/commitlog"
+	"logbook/engine/group"
 )
 
 // checks hold what happens to what was promised.
@@ -26,12 +27,18 @@ type checks struct {
 	history      []porcupine.Operation
 	unsure       []*write  // whose outcome nobody was told
 	latest       time.Time // of the last acknowledgement
+
+	generation int32                    // the newest that a member was told of
+	owners     map[int32]map[int]string // by generation and partition
+	committed  map[int]int64            // acknowledged, by partition
+	latestMark time.Time                // of the last commit
 }
 
 func newChecks(w *world) *checks {
 	return &checks{
 		w: w, seen: map[string]bool{}, written: map[string]*write{}, acknowledged: map[int64]string{},
 		served: map[int64]string{}, places: map[string]int64{}, leaders: map[int32]int{},
+		owners: map[int32]map[int]string{}, committed: map[int]int64{},
 	}
 }
 
@@ -94,11 +101,54 @@ func (c *checks) read(reader, broker int, offset int64, value string, call time.
 	c.served[offset], c.places[value] = value, offset
 }
 
+// told: a member was told that a generation has begun.
+func (c *checks) told(generation int32) { c.generation = max(c.generation, generation) }
+
+// owns: a partition has one owner in a generation.
+func (c *checks) owns(generation int32, p int, member string) {
+	if c.owners[generation] == nil {
+		c.owners[generation] = map[int]string{}
+	}
+	if other, ok := c.owners[generation][p]; ok && other != member {
+		c.violation("two owners: %s and %s have partition %d in generation %d", other, member, p, generation)
+	}
+	c.owners[generation][p] = member
+}
+
+// resumes: who takes a partition over begins where the last commit was, or behind.
+func (c *checks) resumes(p int, offset int64) {
+	if offset < c.committed[p] {
+		c.violation("commit lost: partition %d is resumed at %d, and %d was committed", p, offset, c.committed[p])
+	}
+}
+
+// commits: a commit was accepted. newest is the generation that some member had been told
+// of before it was sent.
+func (c *checks) commits(generation, newest int32, offsets map[group.Partition]int64) {
+	if generation < newest {
+		c.violation("stale commit: one of generation %d was accepted after %d had begun", generation, newest)
+	}
+	for p := range groupPartitions {
+		offset, ok := offsets[group.Partition{Topic: groupTopic, ID: p}]
+		if !ok {
+			continue
+		}
+		if offset < c.committed[p] {
+			c.violation("commit went back: partition %d from %d to %d", p, c.committed[p], offset)
+		}
+		c.committed[p] = max(c.committed[p], offset)
+	}
+	c.latestMark = c.w.now
+}
+
 // final checks what must hold when all has been well for a while.
 func (c *checks) final() {
 	w := c.w
 	if w.now.Sub(c.latest) > 10*time.Second {
 		c.violation("stuck: the last write was acknowledged %v before the end, though all was well", w.now.Sub(c.latest))
+	}
+	if w.now.Sub(c.latestMark) > 10*time.Second {
+		c.violation("group stuck: its last commit was %v before the end, though all was well", w.now.Sub(c.latestMark))
 	}
 	var leader *broker
 	for _, b := range w.brokers {
@@ -118,13 +168,16 @@ func (c *checks) final() {
 		c.violation("damaged: the leader's log cannot be read: %v", err)
 		return
 	}
-	held := map[int64]string{}
+	held, own := map[int64]string{}, map[int64]string{}
 	for r, err := range l.Records(l.StartOffset()) {
 		if err != nil {
 			c.violation("damaged: the leader's log: %v", err)
 			return
 		}
 		held[r.Offset] = string(r.Value)
+		if r.Key != nil {
+			own[r.Offset] = fmt.Sprint("group-", r.Offset)
+		}
 	}
 	for _, offset := range slices.Sorted(maps.Keys(c.acknowledged)) {
 		if held[offset] != c.acknowledged[offset] {
@@ -132,7 +185,7 @@ func (c *checks) final() {
 		}
 	}
 	c.compareReplicas(leader, l)
-	c.linearize(held)
+	c.linearize(held, own)
 }
 
 func epochOf(b *broker) int32 {
@@ -178,7 +231,12 @@ func (c *checks) compareReplicas(leader *broker, l *commitlog.Log) {
 //
 // A write whose outcome nobody was told took place where it was seen, some time after its
 // call; if it never was, nobody can tell that it did.
-func (c *checks) linearize(held map[int64]string) {
+//
+// own are the records of the group's, which take up offsets too.
+func (c *checks) linearize(held, own map[int64]string) {
+	for _, offset := range slices.Sorted(maps.Keys(own)) {
+		c.history = append(c.history, porcupine.Operation{ClientId: 30, Input: operation{value: own[offset], offset: offset}, Call: 0, Return: math.MaxInt64})
+	}
 	places := maps.Clone(c.places)
 	for offset, value := range held {
 		places[value] = offset

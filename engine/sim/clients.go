@@ -13,9 +13,10 @@ import (
 
 // clients are producers, who write each value once, and consumers, who read on and on.
 type clients struct {
-	w     *world
-	next  int
-	probe bool // the faults are over: write now and then, to see that it can be done
+	w       *world
+	next    int
+	members []*member
+	probe   bool // the faults are over: write now and then, to see that it can be done
 }
 
 func newClients(w *world) *clients {
@@ -23,6 +24,9 @@ func newClients(w *world) *clients {
 	for id := 1; id <= 2; id++ {
 		r := &reader{w: w, id: id}
 		w.every(150*time.Millisecond, r.read)
+	}
+	for n := 1; n <= memberCount; n++ {
+		c.members = append(c.members, newMember(w, n))
 	}
 	w.every(2*time.Second, func() {
 		if c.probe {
@@ -175,6 +179,9 @@ func (r *reader) read() {
 				r.w.checks.violation("no record: broker %d serves what is none: %v", b.id, err)
 			}
 			for _, rec := range records {
+				if rec.Key != nil {
+					continue // the group's
+				}
 				r.w.checks.read(r.id, b.id, rec.Offset, string(rec.Value), call)
 			}
 		}

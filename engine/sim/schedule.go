@@ -19,10 +19,13 @@ const (
 	Lossy     Fault = "lossy"      // every message may be lost, repeated, delayed
 	DiskError Fault = "disk error" // a broker's disk fails some operations
 	Slow      Fault = "slow"       // messages to and from a broker take long
+	Silence   Fault = "silence"    // a member of the group hangs, and goes on where it was
+	Rot       Fault = "rot"        // a bit flips on the disk of one broker
 )
 
-// AllFaults are the kinds of faults.
-var AllFaults = []Fault{Crash, Cut, Lossy, Slow, DiskError}
+// AllFaults are the kinds of faults that come together. Rot comes alone: it is found, and
+// nobody repairs it by itself.
+var AllFaults = []Fault{Crash, Cut, Lossy, Slow, DiskError, Silence}
 
 // Config says what is simulated.
 type Config struct {
@@ -64,7 +67,7 @@ func (c Config) withDefaults() (Config, replica.Acks, error) {
 // Step is something that a schedule makes happen.
 type Step struct {
 	At   time.Duration `json:"at"`
-	What string        `json:"what"` // produce, crash, restart, cut, heal, lossy, calm, slow, fast, disk error, disk well
+	What string        `json:"what"` // produce, crash, restart, cut, heal, lossy, calm, slow, fast, silence, speak, rot, disk error, disk well
 	A    int           `json:"a,omitempty"`
 	B    int           `json:"b,omitempty"` // cut: to; 0: both directions
 	N    int           `json:"n,omitempty"`
@@ -143,6 +146,11 @@ func fault(f Fault, at time.Duration, broker func() int, rng *rand.Rand) []Step 
 		return []Step{{At: at, What: "lossy", N: 5 + rng.IntN(90)}, {At: later, What: "calm"}}
 	case Slow:
 		return []Step{{At: at, What: "slow", A: a}, {At: later, What: "fast", A: a}}
+	case Silence:
+		m := 1 + rng.IntN(memberCount)
+		return []Step{{At: at, What: "silence", A: m}, {At: later, What: "speak", A: m}}
+	case Rot:
+		return []Step{{At: at, What: "rot", A: 1}}
 	case DiskError:
 		return []Step{{At: at, What: "disk error", A: a}, {At: later, What: "disk well", A: a}}
 	}

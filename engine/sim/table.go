@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"slices"
@@ -18,14 +19,18 @@ type Promise struct {
 
 // Promises is the guarantee table: each acknowledgement level, each controller, each fault.
 // What is promised is always the same: that no acknowledged record is lost, that reads are
-// consistent and true, that replicas agree, and that writes go on when all is well again.
+// consistent and true, that replicas agree, that a group's partitions have one owner and its
+// committed offsets never go back, and that all goes on when all is well again.
 func Promises() []Promise {
 	var out []Promise
 	for _, c := range []string{"manual", "first-alive"} {
 		for _, acks := range []string{"leader", "all", "quorum"} {
-			for _, f := range AllFaults {
+			for _, f := range append(slices.Clone(AllFaults), Rot) {
 				p := Promise{Controller: c, Acks: acks, Fault: f, Promised: true}
 				switch {
+				case f == Rot:
+					p.Promised, p.Why = false, "what rotted is refused, never served, and somebody has to copy it anew"
+				case f == Silence: // a stale member is fenced, whoever coordinates
 				case f == DiskError: // who cannot store does not acknowledge, whatever the level
 				case c == "manual" && (f == Lossy || f == Slow): // a person asks again before they give a leader up
 				case acks == "leader":
@@ -147,6 +152,11 @@ func ShrinkDesign(s Schedule, d Design) (Result, error) {
 		return best, fmt.Errorf("sim: the schedule of seed %d leads to no violation", s.Config.Seed)
 	}
 	kind, _, _ := strings.Cut(best.Violations[0], ":")
+	for _, v := range best.Violations {
+		if strings.HasPrefix(v, "lost:") {
+			kind = "lost" // the one that matters most
+		}
+	}
 	fails := func(steps []Step) (Result, bool) {
 		r, err := RunDesign(Schedule{best.Schedule.Config, steps}, d)
 		return r, err == nil && slices.ContainsFunc(r.Violations, func(v string) bool { return strings.HasPrefix(v, kind) })
@@ -164,5 +174,16 @@ func ShrinkDesign(s Schedule, d Design) (Result, error) {
 			}
 		}
 	}
+	// The one that was asked about comes first.
+	slices.SortStableFunc(best.Violations, func(a, b string) int {
+		return cmp.Compare(b2i(!strings.HasPrefix(a, kind)), b2i(!strings.HasPrefix(b, kind)))
+	})
 	return best, nil
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }

@@ -10,6 +10,7 @@ import (
 
 	"logbook/engine/cluster"
 	"logbook/engine/controller"
+	"logbook/engine/group"
 	"logbook/engine/replica"
 )
 
@@ -170,8 +171,26 @@ func Run(s Schedule) (Result, error) { return RunDesign(s, Design{}) }
 type Design struct {
 	// Machine makes each replica's state machine; nil is replica.New.
 	Machine func(cfg replica.Config, log replica.Log, highWatermark int64) replica.Machine
+	// NewGroup and RestoreGroup make the group's state machine; nil are group.New and
+	// group.Restore.
+	NewGroup     func(name string, counts map[string]int) group.Machine
+	RestoreGroup func(snapshot []byte, counts map[string]int, now time.Time) (group.Machine, error)
 	// Choose picks leaders for the manual controller; nil is controller.Longest.
 	Choose controller.Choice
+}
+
+func (d Design) newGroup(name string, counts map[string]int) group.Machine {
+	if d.NewGroup != nil {
+		return d.NewGroup(name, counts)
+	}
+	return group.New(name, counts)
+}
+
+func (d Design) restoreGroup(snapshot []byte, counts map[string]int, now time.Time) (group.Machine, error) {
+	if d.RestoreGroup != nil {
+		return d.RestoreGroup(snapshot, counts, now)
+	}
+	return group.Restore(snapshot, counts, now)
 }
 
 // RunDesign is Run for a design of the caller's.
@@ -220,7 +239,7 @@ func (w *world) step(s Step) {
 		w.note("%s", s.what())
 	}
 	switch s.What {
-	case "cut", "heal", "lossy", "calm", "slow", "fast", "disk error", "disk well":
+	case "cut", "heal", "lossy", "calm", "slow", "fast", "rot", "disk error", "disk well":
 		w.draw.step(s)
 	}
 	switch s.What {
@@ -242,6 +261,12 @@ func (w *world) step(s Step) {
 		w.slow[s.A] = true
 	case "fast":
 		delete(w.slow, s.A)
+	case "silence":
+		w.clients.members[s.A-1].silent = true
+	case "speak":
+		w.clients.members[s.A-1].silent = false
+	case "rot":
+		w.brokers[s.A-1].rot()
 	case "disk error":
 		w.brokers[s.A-1].failing = true
 	case "disk well":
@@ -266,6 +291,9 @@ func (w *world) calm() {
 	clear(w.links)
 	clear(w.slow)
 	w.lossy = 0
+	for _, m := range w.clients.members {
+		m.silent = false
+	}
 	for _, b := range w.brokers {
 		b.failing = false
 		if b.up && b.poisoned() {

@@ -208,6 +208,7 @@ type TopicPartition struct {
 type JoinGroupReply struct {
 	Member     string `json:"member"`
 	Generation int32  `json:"generation"`
+	Epoch      int32  `json:"coordinator_epoch" doc:"of the coordinator"`
 }
 
 // MemberRequest is what a member says.
@@ -226,6 +227,7 @@ type SyncGroupReply struct {
 // HeartbeatReply answers a heartbeat.
 type HeartbeatReply struct {
 	Generation int32 `json:"generation"`
+	Epoch      int32 `json:"coordinator_epoch" doc:"of the coordinator"`
 }
 
 // CommitOffsets stores offsets. Without a member the group must be empty: the offsets of a
@@ -250,6 +252,7 @@ type CommitOffset struct {
 type FetchOffsets struct {
 	Group      string           `json:"group"`
 	Partitions []TopicPartition `json:"partitions,omitempty" doc:"none: all that were committed"`
+	Epoch      int32            `json:"coordinator_epoch,omitempty" doc:"the highest that the client has heard of: a coordinator with a lower one was replaced, and does not answer"`
 }
 
 // FetchOffsetsReply has those that were ever committed.

@@ -22,16 +22,16 @@ the same again, byte for byte: true
        0s  broker 2 starts
        0s  broker 3 starts
 204.827033ms  broker 1 leads in epoch 2 from 0
-2.027361254s  v1 is acknowledged at 0 by 1
-2.055737066s  v2 is acknowledged at 1 by 1`},
+2.03106213s  v1 is acknowledged at 10 by 1
+   2.051s  silence 2`},
 		{Number: 3, Body: cell03, Source: "README.md:70", Want: `true - the first: 2
-offset given twice: 11 to v12 and to v14, both acknowledged
+offset given twice: 50 to v13 and to v16, both acknowledged
 it took 34 steps`},
 		{Number: 4, Body: cell04, Source: "README.md:94", Want: `  4.207s cut 1
   5.855s produce 2
-offset given twice: 0 to v1 and to v2, both acknowledged
+lost: v1 was acknowledged at 38, where "{\"partition\":0,\"offset\":13}" is now
 the same, drawn`},
-		{Number: 5, Body: cell05, Source: "README.md:123", Want: `again: offset given twice: 0 to v1 and to v2, both acknowledged
+		{Number: 5, Body: cell05, Source: "README.md:123", Want: `again: lost: v1 was acknowledged at 38, where "{\"partition\":0,\"offset\":13}" is now
 with a quorum, violations: 0`},
 	})
 }
@@ -120,7 +120,7 @@ func cell05() {
 //line README.md:123
 func TestCell05(t *testing.T) { cell.Run(t, 5) }
 
-//line README.md:167
+//line README.md:211
 func TestP17_WhatIsPromisedHolds(t *testing.T) {
 	for _, p := range sim.Promises() {
 		if !p.Promised {
@@ -132,12 +132,12 @@ func TestP17_WhatIsPromisedHolds(t *testing.T) {
 	}
 }
 
-//line README.md:188
+//line README.md:232
 func myChaos(seed uint64) sim.Config {
 	return sim.Config{} // your turn
 }
 
-//line README.md:196
+//line README.md:240
 func TestP17_Exercise(t *testing.T) {
 	if myChaos(1).Controller == "" {
 		t.Skip("your turn: write myChaos in the cell above")
@@ -145,7 +145,7 @@ func TestP17_Exercise(t *testing.T) {
 	checkChaos(t, myChaos)
 }
 
-//line README.md:203
+//line README.md:247
 func checkChaos(t *testing.T, config func(uint64) sim.Config) {
 	require.Equal(t, []string{"first-alive", "quorum"}, []string{config(1).Controller, config(1).Acks})
 	bad, err := sim.Seeds(config, 1, 150, nil)
@@ -161,10 +161,10 @@ func checkChaos(t *testing.T, config func(uint64) sim.Config) {
 
 // others had acknowledged meanwhile, and leads all the same.
 //
-//line README.md:222
+//line README.md:266
 func crashes(seed uint64) sim.Config {
 	return sim.Config{Seed: seed, Controller: "first-alive", Acks: "quorum", Faults: []sim.Fault{sim.Crash, sim.Crash, sim.Cut}}
 }
 
-//line README.md:227
+//line README.md:271
 func TestP17_Answer(t *testing.T) { checkChaos(t, crashes) }

@@ -51,6 +51,7 @@ class GroupConsumer:
         self._lock = threading.Lock()
         self._member = ""
         self._generation = 0
+        self._epoch = 0  # the highest of a coordinator heard of
         self._positions: dict[Partition, int] = {}
         self._turn = 0
         self._error: Optional[LogbookError] = None
@@ -110,6 +111,7 @@ class GroupConsumer:
                 joined = self._control.on_coordinator(self.group, "join_group", request, extra=2 * self._session)
                 with self._lock:
                     self._member = joined["member"]
+                    self._epoch = max(self._epoch, joined["coordinator_epoch"])
                 who = {"group": self.group, "member": joined["member"], "instance": self._instance, "generation": joined["generation"]}
                 synced = self._control.on_coordinator(self.group, "sync_group", who)
             except BrokerError as e:
@@ -128,7 +130,8 @@ class GroupConsumer:
             kept = {p: o for p, o in self._positions.items() if p in mine}
         fresh = [p for p in mine if p not in kept]
         if fresh:
-            asked = {"group": self.group, "partitions": [{"topic": t, "partition": p} for t, p in fresh]}
+            # A coordinator of a lower epoch was replaced, and may not know what was committed since.
+            asked = {"group": self.group, "coordinator_epoch": self._epoch, "partitions": [{"topic": t, "partition": p} for t, p in fresh]}
             committed = self._control.on_coordinator(self.group, "fetch_offsets", asked)
             for o in committed["offsets"]:
                 kept[o["topic"], o["partition"]] = o["offset"]
@@ -142,7 +145,9 @@ class GroupConsumer:
     def _heartbeats(self) -> None:
         while not self._stop.wait(self._session / 3):
             try:
-                self._control.on_coordinator(self.group, "heartbeat", self._who())
+                beat = self._control.on_coordinator(self.group, "heartbeat", self._who())
+                with self._lock:
+                    self._epoch = max(self._epoch, beat["coordinator_epoch"])
                 continue
             except BrokerError as e:
                 if e.code not in ("rejoin", "unknown_member"):
