@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 > 00 00 00 99  {"v":1,"id":2,"type":"produce","payload":{"topic":"flights","partition":0,"records":[{"key":"RFRX","value":"ZGVsYXllZA==","timestamp_ms":978307200000}]}}
 < 00 00 00 60  {"v":1,"id":2,"type":"produce","payload":{"partition":0,"offset":0,"timestamp_ms":978307200000}}
 > 00 00 00 54  {"v":1,"id":3,"type":"fetch","payload":{"topic":"flights","partition":0,"offset":0}}
-< 00 00 00 a8  {"v":1,"id":3,"type":"fetch","payload":{"records":[{"timestamp_ms":978307200000,"key":"RFRX","value":"ZGVsYXllZA=="}],"next_offset":1,"high_watermark":1,"log_start":0}}`},
+< 00 00 00 b9  {"v":1,"id":3,"type":"fetch","payload":{"records":[{"timestamp_ms":978307200000,"key":"RFRX","value":"ZGVsYXllZA=="}],"next_offset":1,"high_watermark":1,"log_start":0,"leader_epoch":1}}`},
 		{Number: 6, Body: cell06, Source: "README.md:118", Want: `> 00 00 00 65  {"v":1,"id":10,"type":"fetch","payload":{"topic":"flights","partition":1,"offset":0,"wait_ms":60000}}
 > 00 00 00 5f  {"v":1,"id":11,"type":"list_offsets","payload":{"topic":"flights","partition":0,"at":"latest"}}
 < 00 00 00 3c  {"v":1,"id":11,"type":"list_offsets","payload":{"offset":1}}

@@ -148,23 +148,24 @@ func TestP17_Exercise(t *testing.T) {
 //line README.md:247
 func checkChaos(t *testing.T, config func(uint64) sim.Config) {
 	require.Equal(t, []string{"first-alive", "quorum"}, []string{config(1).Controller, config(1).Acks})
-	bad, err := sim.Seeds(config, 1, 150, nil)
-	require.NoError(t, err)
-	lost := 0
-	for _, r := range bad {
-		if strings.Contains(strings.Join(r.Violations, " "), "lost: ") {
-			lost++
+	for first := uint64(1); first <= 150; first += 10 {
+		bad, err := sim.Seeds(config, first, 10, nil)
+		require.NoError(t, err)
+		for _, r := range bad {
+			if strings.Contains(strings.Join(r.Violations, " "), "lost: ") {
+				return
+			}
 		}
 	}
-	require.Positive(t, lost, "150 seeds, and no acknowledged record is lost")
+	require.Fail(t, "150 seeds, and no acknowledged record is lost")
 }
 
 // others had acknowledged meanwhile, and leads all the same.
 //
-//line README.md:266
+//line README.md:267
 func crashes(seed uint64) sim.Config {
 	return sim.Config{Seed: seed, Controller: "first-alive", Acks: "quorum", Faults: []sim.Fault{sim.Crash, sim.Crash, sim.Cut}}
 }
 
-//line README.md:271
+//line README.md:272
 func TestP17_Answer(t *testing.T) { checkChaos(t, crashes) }
