@@ -92,7 +92,7 @@ func (m mutant) run() (string, error) {
 	if err := os.WriteFile(overlayFile, overlay, 0o644); err != nil {
 		return "", err
 	}
-	args := []string{"test", "-count=1", "-vet=off", "-failfast", "-timeout", "5m", "-overlay", overlayFile}
+	args := []string{"test", "-count=1", "-vet=off", "-failfast", "-timeout", "15m", "-overlay", overlayFile}
 	if m.seeds > 0 {
 		args = append(args, "./engine/sim", "-run", "TestPromises", "-seeds", fmt.Sprint(m.seeds))
 	} else {
@@ -105,8 +105,12 @@ func (m mutant) run() (string, error) {
 	if strings.Contains(string(out), "[build failed]") {
 		return "", fmt.Errorf("the mutant does not compile:\n%s", out)
 	}
-	if found := seedLine.FindSubmatch(out); m.seeds > 0 && found != nil {
-		return "the simulator, " + string(found[1]), nil
+	if m.seeds > 0 {
+		// Only a violation counts: a simulation that ran out of time has found nothing.
+		if found := seedLine.FindSubmatch(out); found != nil {
+			return "the simulator, " + string(found[1]), nil
+		}
+		return "", fmt.Errorf("the simulator fails without naming a seed:\n%s", out)
 	}
 	if found := failure.FindSubmatch(out); found != nil {
 		return string(found[1]) + string(found[2]), nil

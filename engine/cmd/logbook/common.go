@@ -92,12 +92,15 @@ func partitionArg(s string) (int, error) {
 
 // progress shows how far long work has come, on a terminal. total -1: nobody knows.
 func progress(w io.Writer, total int64, what string) *progressbar.ProgressBar {
-	f, ok := w.(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) {
-		return progressbar.DefaultSilent(total)
+	if f, ok := w.(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
+		w = io.Discard
 	}
-	return progressbar.NewOptions64(total, progressbar.OptionSetWriter(f), progressbar.OptionSetDescription(what),
-		progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish())
+	// No spinner of its own: its goroutine reads the bar without the bar's lock.
+	bar := progressbar.NewOptions64(total, progressbar.OptionSetWriter(w), progressbar.OptionSetDescription(what),
+		progressbar.OptionSetSpinnerChangeInterval(0), progressbar.OptionShowCount(), progressbar.OptionShowIts(),
+		progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish())
+	_ = bar.RenderBlank()
+	return bar
 }
 
 // count writes a number with its noun: 1 record, 2 records.

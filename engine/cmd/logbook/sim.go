@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,7 +43,7 @@ that writes go on when all is well again.`,
 	f.StringVar(&s.cfg.Acks, "acks", "quorum", "leader, all or quorum")
 	f.IntVar(&s.cfg.Brokers, "brokers", 3, "how many brokers")
 	f.IntVar(&s.cfg.MinInSync, "min-in-sync", 2, "replicas that quorum demands")
-	f.StringVar(&s.faults, "faults", "crash,cut,lossy,slow,disk error", "which kinds, with commas")
+	f.StringVar(&s.faults, "faults", names(sim.AllFaults), "which kinds, with commas: "+names(kinds))
 	f.IntVar(&s.seeds, "seeds", 100, "how many")
 	f.Uint64Var(&s.first, "first", 1, "the first seed")
 	shrink := &cobra.Command{
@@ -64,17 +65,24 @@ that writes go on when all is well again.`,
 	return cmd
 }
 
+// kinds are the faults that can be asked for.
+var kinds = append(slices.Clone(sim.AllFaults), sim.Rot)
+
+func names(faults []sim.Fault) string {
+	var out []string
+	for _, f := range faults {
+		out = append(out, string(f))
+	}
+	return strings.Join(out, ",")
+}
+
 func (s *simulating) config(seed uint64) (sim.Config, error) {
 	c := s.cfg
 	c.Seed = seed
 	for name := range strings.SplitSeq(s.faults, ",") {
 		f := sim.Fault(strings.TrimSpace(name))
-		known := false
-		for _, k := range sim.AllFaults {
-			known = known || f == k
-		}
-		if !known {
-			return c, usageError{fmt.Errorf("there is no fault %q; there are %q", name, sim.AllFaults)}
+		if !slices.Contains(kinds, f) {
+			return c, usageError{fmt.Errorf("there is no fault %q; there are %s", name, names(kinds))}
 		}
 		c.Faults = append(c.Faults, f)
 	}
@@ -117,7 +125,7 @@ func (s *simulating) run(out, errOut io.Writer) error {
 		return err
 	}
 	if len(bad) > 0 {
-		return fmt.Errorf("%s of %d had violations; logbook sim shrink --first %d cuts one down", count(int64(len(bad)), "seed"), s.seeds, bad[0].Schedule.Config.Seed)
+		return fmt.Errorf("%s of %d had violations; logbook sim shrink with the same flags and --first %d cuts one down", count(int64(len(bad)), "seed"), s.seeds, bad[0].Schedule.Config.Seed)
 	}
 	return nil
 }
