@@ -2,13 +2,15 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 
+	"logbook/engine/record"
 	"logbook/engine/replica"
 	"logbook/engine/spacetime"
 )
 
 // drawing draws a run as a space-time diagram. Only a short run makes a picture that can be
-// taken in, so it draws what matters: who leads, which records travel and are acknowledged,
+// taken in, so it draws what matters: who leads, which clients' records travel and are acknowledged,
 // what is cut, crashes, and what went wrong.
 type drawing struct {
 	d     spacetime.Diagram
@@ -57,12 +59,28 @@ func (d *drawing) sent(m replica.Message) int {
 	if m.Kind != replica.Frames || len(m.Frames) == 0 {
 		return -1
 	}
-	if d.quiet {
+	if d.quiet || !carriesClients(m.Frames) {
 		return -1
 	}
 	d.keys++
 	d.sents[d.keys] = d.add(int(m.From), spacetime.Plain, "")
 	return d.keys
+}
+
+// carriesClients says whether there is a client's record among frames, or only the group's:
+// it stores something all the time, and the picture would show little else.
+func carriesClients(data []byte) bool {
+	frames, err := record.ParseAll(record.V2, data)
+	if err != nil {
+		return true
+	}
+	for _, f := range frames {
+		records, err := f.Records()
+		if err != nil || slices.ContainsFunc(records, func(r record.Record) bool { return r.Key == nil }) {
+			return true
+		}
+	}
+	return false
 }
 
 func (d *drawing) received(key int, m replica.Message) {
