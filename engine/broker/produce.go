@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"logbook/engine/cluster"
 	"logbook/engine/commitlog"
 	"logbook/engine/controller"
 	"logbook/engine/record"
@@ -164,39 +165,33 @@ func (l *lane) append(together []*appending) bool {
 	b := l.s.b
 	began := time.Now()
 	var at commitlog.Appended
-	stored := make(chan struct{}) // at is set; the outcome may come before that
-	var once sync.Once
+	var timer *time.Timer
+	stored := make(chan struct{}) // at and timer are set; the outcome may come before that
 	outcome := func(err error) {
-		once.Do(func() {
-			<-stored
-			base := at.BaseOffset
-			for _, a := range together {
-				l.answer(a, base, at.Timestamp, err)
-				base += int64(len(a.records))
-			}
-			if err == nil {
-				b.counters.produced(l.p, len(records), time.Since(began))
-			}
-		})
-	}
-	got, cancel, err := b.node.AppendAsync(l.p, together[0].acks, func(log *commitlog.Log) (commitlog.Appended, error) {
-		return log.Append(records...)
-	}, func(err error) { go outcome(err) })
-	at = got
-	close(stored)
-	if err != nil {
-		if len(together) > 1 {
-			return false
-		}
-		outcome(err)
-		return true
-	}
-	if patience := together[0].timeout; patience > 0 {
-		timer := time.AfterFunc(patience, cancel)
-		go func() {
-			<-l.s.ctx.Done()
+		<-stored
+		if timer != nil {
 			timer.Stop()
-		}()
+		}
+		base := at.BaseOffset
+		for _, a := range together {
+			l.answer(a, base, at.Timestamp, err)
+			base += int64(len(a.records))
+		}
+		if err == nil {
+			b.counters.produced(l.p, len(records), time.Since(began))
+		}
+	}
+	got, cancel, err := b.node.AppendAsync(l.p, together[0].acks, cluster.Records(records...), func(err error) { go outcome(err) })
+	at = got
+	if patience := together[0].timeout; err == nil && patience > 0 {
+		timer = time.AfterFunc(patience, cancel)
+	}
+	close(stored)
+	if err != nil && len(together) > 1 {
+		return false
+	}
+	if err != nil {
+		outcome(err)
 	}
 	return true
 }
