@@ -29,8 +29,9 @@
 // record/recordtest, commitlog/logtest, topic/topictest, consumer/offsettest,
 // group/grouptest, controller/controllertest and replica/replicatest are exported test suites
 // for implementations of your own, in the style of testing/fstest. mutate plants bugs in the log and
-// in replication, and shows that the tests and the simulator catch them.
+// in replication, and shows that the tests and the simulator catch them; transcript tests by
+// files that read as a story.
 //
-// All of it but record/compression, sim, web, lab and the command uses the standard library alone: a notebook cell that imports
+// All of it but record/compression, sim, transcript, web, lab and the command uses the standard library alone: a notebook cell that imports
 // them compiles in a fraction of a second, and the core stays easy to read.
 package engine

@@ -19,7 +19,7 @@ import (
 // layers lists the engine's packages from the bottom up: imports point downwards only.
 // doc.go shows the same order to readers.
 var layers = []string{
-	"record", "record/compression", "record/recordtest", "vfs", "commitlog", "commitlog/logtest", "mutate",
+	"transcript", "record", "record/compression", "record/recordtest", "vfs", "commitlog", "commitlog/logtest", "mutate",
 	"topic", "topic/topictest", "consumer", "consumer/offsettest", "producer", "group", "coordinator", "replica", "controller", "controller/controllertest", "cluster", "spacetime",
 	"wire", "client", "broker", "broker/brokertest", "sim", "replica/replicatest", "group/grouptest", "web", "lab", "cmd/logbook",
 }

@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,8 +16,6 @@ import (
 	"logbook/engine/topic"
 	"logbook/engine/wire"
 )
-
-func compareStrings(a, b string) int { return cmp.Compare(a, b) }
 
 // is reports whether an error is of a type.
 func is[E error](err error) bool {

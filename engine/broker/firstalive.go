@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -107,29 +108,29 @@ func (d *firstAlive) started() {
 	}
 	d.mu.Unlock()
 	for _, t := range known {
-		d.open(t, false)
+		d.open(t)
 	}
 }
 
-// open opens a topic's replicas on this broker and tells the controller of it.
-func (d *firstAlive) open(t wire.CreateTopic, create bool) {
-	epochs := map[int]int32{}
+// replicas are the partitions of a topic of which this broker has a replica.
+func (d *firstAlive) replicas(t wire.CreateTopic) []controller.Partition {
+	var mine []controller.Partition
 	for i := range t.Partitions {
-		if !slices.Contains(controller.AssignReplicas(t.Name, i, t.Replication, d.b.cfg.all()), d.b.cfg.ID) {
-			continue
+		if slices.Contains(controller.AssignReplicas(t.Name, i, t.Replication, d.b.cfg.all()), d.b.cfg.ID) {
+			mine = append(mine, partition(t.Name, i))
 		}
-		p := controller.Partition{Topic: t.Name, ID: i}
-		if create {
-			if err := d.b.node.Create(p); err != nil {
-				d.b.cfg.Logger.Error("cannot make a replica", "partition", p, "error", err)
-			}
-		} else {
-			d.b.node.Open(p)
-		}
+	}
+	return mine
+}
+
+// open opens a topic's replicas on this broker, which add has made, and tells the
+// controller of it.
+func (d *firstAlive) open(t wire.CreateTopic) {
+	epochs := map[int]int32{}
+	for _, p := range d.replicas(t) {
+		d.b.node.Open(p)
 		if l, err := d.b.node.Log(p); err == nil {
-			for _, e := range l.Epochs() {
-				epochs[i] = max(epochs[i], e.Epoch)
-			}
+			epochs[p.ID] = l.LatestEpoch()
 		}
 	}
 	d.AddTopic(t.Name, t.Partitions, t.Replication, t.Router, epochs)
@@ -137,18 +138,16 @@ func (d *firstAlive) open(t wire.CreateTopic, create bool) {
 
 // add records a topic durably, after its replicas were made. d.mu is held.
 func (d *firstAlive) add(t wire.CreateTopic) error {
-	for i := range t.Partitions {
-		if slices.Contains(controller.AssignReplicas(t.Name, i, t.Replication, d.b.cfg.all()), d.b.cfg.ID) {
-			if err := d.b.node.Create(controller.Partition{Topic: t.Name, ID: i}); err != nil {
-				return err
-			}
+	for _, p := range d.replicas(t) {
+		if err := d.b.node.Create(p); err != nil {
+			return err
 		}
 	}
 	f := topicsFile{Version: 1, Topics: []wire.CreateTopic{t}}
 	for _, old := range d.known {
 		f.Topics = append(f.Topics, old)
 	}
-	slices.SortFunc(f.Topics, func(a, b wire.CreateTopic) int { return compareStrings(a.Name, b.Name) })
+	slices.SortFunc(f.Topics, func(a, b wire.CreateTopic) int { return cmp.Compare(a.Name, b.Name) })
 	data, err := json.Marshal(f)
 	if err == nil {
 		err = vfs.WriteFileAtomic(d.disk(), d.file, append(data, '\n'))
@@ -176,14 +175,14 @@ func (d *firstAlive) createTopic(ctx context.Context, t wire.CreateTopic) error 
 	if err != nil {
 		return err
 	}
-	d.open(t, true)
+	d.open(t)
 	// Those who are away hear of it when they come back.
 	_ = d.b.everybody(func(l *link) error { return l.call(ctx, "create_replicas", t, nil) })
 	d.hurry()
 	return nil
 }
 
-// createReplicas learns of a topic that a peer made.
+// learn takes in a topic that a peer made.
 func (d *firstAlive) learn(t wire.CreateTopic) {
 	if checkTopic(t) != nil {
 		return
@@ -201,16 +200,13 @@ func (d *firstAlive) learn(t wire.CreateTopic) {
 	case err != nil:
 		d.b.cfg.Logger.Error("cannot make a topic's replicas", "topic", t.Name, "error", err)
 	case !ok:
-		d.open(t, true)
+		d.open(t)
 	}
 }
 
 func (d *firstAlive) topics() map[string]controller.Topic { return d.Topics() }
 
-func (d *firstAlive) topic(name string) (controller.Topic, bool) {
-	t, ok := d.Topics()[name]
-	return t, ok
-}
+func (d *firstAlive) topic(name string) (controller.Topic, bool) { return d.Topic(name) }
 
 func (d *firstAlive) alive() map[replica.BrokerID]bool { _, alive := d.Brokers(); return alive }
 

@@ -132,19 +132,12 @@ func (g *groups) offsets(ctx context.Context, q wire.FetchOffsets) (wire.FetchOf
 		return len(q.Partitions) == 0 || slices.Contains(q.Partitions, wire.TopicPartition{Topic: p.Topic, Partition: p.ID})
 	}
 	all := t.committed(q.Group)
-	for _, p := range slices.SortedFunc(maps.Keys(all), compareGroupPartitions) {
+	for _, p := range slices.SortedFunc(maps.Keys(all), group.Partition.Compare) {
 		if wanted(p) {
 			out.Offsets = append(out.Offsets, wire.CommitOffset{Topic: p.Topic, Partition: p.ID, Offset: all[p]})
 		}
 	}
 	return out, nil
-}
-
-func compareGroupPartitions(a, b group.Partition) int {
-	if c := compareStrings(a.Topic, b.Topic); c != 0 {
-		return c
-	}
-	return a.ID - b.ID
 }
 
 // names lists the groups that this broker coordinates.
@@ -197,7 +190,7 @@ func (g *groups) describe(ctx context.Context, name string) (wire.DescribeGroupR
 		}
 	}
 	all := t.committed(name)
-	for _, p := range slices.SortedFunc(maps.Keys(all), compareGroupPartitions) {
+	for _, p := range slices.SortedFunc(maps.Keys(all), group.Partition.Compare) {
 		o := wire.GroupOffset{Topic: p.Topic, Partition: p.ID, Offset: all[p], End: -1, Lag: -1}
 		if a, ok := g.b.dir.Assignment(partition(p.Topic, p.ID)); ok && a.Leader != replica.None {
 			if r, err := g.b.report(ctx, partition(p.Topic, p.ID), a.Leader); err == nil {

@@ -11,13 +11,10 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"encoding/pem"
-	"flag"
 	"fmt"
 	"io"
 	"math/big"
 	"net"
-	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -28,10 +25,9 @@ import (
 
 	"logbook/engine/broker"
 	"logbook/engine/client"
+	"logbook/engine/transcript"
 	"logbook/engine/wire"
 )
-
-var update = flag.Bool("update", false, "write what happens into the transcripts in testdata/wire")
 
 // one starts a single broker and returns its address.
 func one(t *testing.T, mod func(*broker.Config)) string {
@@ -49,25 +45,13 @@ func dial(t *testing.T, address string) net.Conn {
 // Each file in testdata/wire is a conversation, a frame a line: ">" goes to the broker,
 // "<" comes back. A client's author can play it against theirs.
 func TestGoldenConversations(t *testing.T) {
-	files, err := filepath.Glob("../../testdata/wire/*.txt")
-	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			want, err := os.ReadFile(file)
-			require.NoError(t, err)
-			address := one(t, func(c *broker.Config) {
-				c.Advertise = "broker-1:9400"
-				c.Now = func() time.Time { return time.UnixMilli(1_000_000_000_000) }
-			})
-			got := converse(t, dial(t, address), string(want))
-			if *update {
-				require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
-				return
-			}
-			require.Equal(t, string(want), got)
+	transcript.Test(t, "../../testdata/wire/*.txt", func(t *testing.T, text string) string {
+		address := one(t, func(c *broker.Config) {
+			c.Advertise = "broker-1:9400"
+			c.Now = func() time.Time { return time.UnixMilli(1_000_000_000_000) }
 		})
-	}
+		return converse(t, dial(t, address), text)
+	})
 }
 
 func converse(t *testing.T, c net.Conn, text string) string {

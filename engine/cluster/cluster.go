@@ -155,7 +155,7 @@ func (c *Cluster) replicasOf(id BrokerID) []Partition {
 			}
 		}
 	}
-	slices.SortFunc(all, comparePartitions)
+	slices.SortFunc(all, Partition.Compare)
 	return all
 }
 

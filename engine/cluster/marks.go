@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -63,8 +62,4 @@ func (n *Node) writeMarks() error {
 		return err
 	}
 	return vfs.WriteFileAtomic(n.fs, filepath.Join(n.opt.Dir, marksName), data)
-}
-
-func comparePartitions(a, b Partition) int {
-	return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.ID, b.ID))
 }

@@ -12,6 +12,7 @@ import (
 	"logbook/engine/commitlog"
 	"logbook/engine/controller"
 	"logbook/engine/replica"
+	"logbook/engine/topic"
 	"logbook/engine/vfs"
 )
 
@@ -111,7 +112,7 @@ func (n *Node) ID() BrokerID { return n.opt.ID }
 
 // Dir returns where a partition's log is.
 func (n *Node) Dir(p Partition) string {
-	return filepath.Join(n.opt.Dir, topicsDir, p.Topic, fmt.Sprintf("partition-%06d", p.ID))
+	return topic.PartitionDir(filepath.Join(n.opt.Dir, topicsDir, p.Topic), p.ID)
 }
 
 // Open opens a replica that exists. One whose log is missing or damaged is opened all the
@@ -168,7 +169,7 @@ func (n *Node) Partitions() []Partition {
 	for p := range n.hosts {
 		all = append(all, p)
 	}
-	slices.SortFunc(all, comparePartitions)
+	slices.SortFunc(all, Partition.Compare)
 	return all
 }
 

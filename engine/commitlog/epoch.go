@@ -26,6 +26,15 @@ func (e *EpochError) Error() string {
 // may have no records yet.
 func (l *Log) Epochs() []EpochStart { return slices.Clone(*l.epochs.Load()) }
 
+// LatestEpoch returns the leader epoch that the log is in, 0 if none ever began.
+func (l *Log) LatestEpoch() int32 {
+	epochs := *l.epochs.Load()
+	if len(epochs) == 0 {
+		return 0
+	}
+	return epochs[len(epochs)-1].Epoch
+}
+
 // StartEpoch begins a leader epoch at the log end: the records appended from now on are
 // of that epoch. It is durable when StartEpoch returns, so before the first of them.
 // Starting the epoch that the log is in does nothing.

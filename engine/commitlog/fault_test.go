@@ -28,12 +28,7 @@ func TestEveryFailingOperation(t *testing.T) {
 		for k := 1; k <= clean.Ops(); k++ {
 			for _, fault := range []error{syscall.EIO, syscall.ENOSPC, &vfs.ShortWrite{N: 7, Err: syscall.ENOSPC}} {
 				disk := vfs.NewMem()
-				disk.Before = func(op vfs.Op) error {
-					if op.N == k {
-						return fault
-					}
-					return nil
-				}
+				disk.Before = vfs.FailNth(k, fault)
 				tried++
 				checkAfterFault(t, disk, opt, k, fault)
 			}

@@ -10,6 +10,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -24,6 +25,11 @@ type Partition struct {
 }
 
 func (p Partition) String() string { return fmt.Sprintf("%s/%d", p.Topic, p.ID) }
+
+// Compare orders partitions by topic, then by id.
+func (p Partition) Compare(q Partition) int {
+	return cmp.Or(cmp.Compare(p.Topic, q.Topic), cmp.Compare(p.ID, q.ID))
+}
 
 // Controller says who leads.
 type Controller interface {

@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"cmp"
 	"fmt"
 	"hash/fnv"
 	"maps"
@@ -126,6 +125,14 @@ func (c *FirstAlive) Topics() map[string]Topic {
 	return Meta{Topics: c.topics}.clone().Topics
 }
 
+// Topic returns what is known of a topic, as a copy.
+func (c *FirstAlive) Topic(name string) (Topic, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t, ok := c.topics[name]
+	return t.clone(), ok
+}
+
 // Brokers returns the list of brokers, and who is taken to be alive.
 func (c *FirstAlive) Brokers() (all []replica.BrokerID, alive map[replica.BrokerID]bool) {
 	c.mu.Lock()
@@ -142,9 +149,7 @@ func (c *FirstAlive) Claims() []Claim {
 		claim.Active = slices.Clone(c.topics[p.Topic].Partitions[p.ID].Active)
 		out = append(out, claim)
 	}
-	slices.SortFunc(out, func(a, b Claim) int {
-		return cmp.Or(cmp.Compare(a.Partition.Topic, b.Partition.Topic), cmp.Compare(a.Partition.ID, b.Partition.ID))
-	})
+	slices.SortFunc(out, func(a, b Claim) int { return a.Partition.Compare(b.Partition) })
 	return out
 }
 

@@ -38,13 +38,18 @@ const maxMetaBytes = 64 << 20
 func (m Meta) clone() Meta {
 	out := Meta{Version: m.Version, Brokers: slices.Clone(m.Brokers), Topics: map[string]Topic{}}
 	for name, t := range m.Topics {
-		parts := make([]replica.Assignment, len(t.Partitions))
-		for i, a := range t.Partitions {
-			parts[i] = a.Clone()
-		}
-		out.Topics[name] = Topic{Router: t.Router, Replication: t.Replication, Partitions: parts}
+		out.Topics[name] = t.clone()
 	}
 	return out
+}
+
+func (t Topic) clone() Topic {
+	parts := make([]replica.Assignment, len(t.Partitions))
+	for i, a := range t.Partitions {
+		parts[i] = a.Clone()
+	}
+	t.Partitions = parts
+	return t
 }
 
 func (m Meta) validate() error {

@@ -3,6 +3,7 @@ package group
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -14,8 +15,9 @@ type Partition struct {
 
 func (p Partition) String() string { return fmt.Sprintf("%s/%d", p.Topic, p.ID) }
 
-func comparePartitions(a, b Partition) int {
-	return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.ID, b.ID))
+// Compare orders partitions by topic, then by id.
+func (p Partition) Compare(q Partition) int {
+	return cmp.Or(cmp.Compare(p.Topic, q.Topic), cmp.Compare(p.ID, q.ID))
 }
 
 // Subscriber is a member as an assignor sees it.
@@ -72,12 +74,7 @@ func subscribers(members []Subscriber, topic string) []string {
 }
 
 func sortedTopics(counts map[string]int) []string {
-	var topics []string
-	for t := range counts {
-		topics = append(topics, t)
-	}
-	slices.Sort(topics)
-	return topics
+	return slices.Sorted(maps.Keys(counts))
 }
 
 type roundRobin struct{}
@@ -151,7 +148,7 @@ func (sticky) Assign(members []Subscriber, counts map[string]int) map[string][]P
 	for balance(members, out) {
 	}
 	for _, list := range out {
-		slices.SortFunc(list, comparePartitions)
+		slices.SortFunc(list, Partition.Compare)
 	}
 	return out
 }

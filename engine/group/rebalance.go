@@ -226,7 +226,7 @@ func (g *Group) assign() {
 	}
 	for id, m := range g.members {
 		m.partitions = target[id]
-		slices.SortFunc(m.partitions, comparePartitions)
+		slices.SortFunc(m.partitions, Partition.Compare)
 	}
 }
 

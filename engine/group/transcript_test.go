@@ -1,11 +1,8 @@
 package group_test
 
 import (
-	"flag"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,9 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"logbook/engine/group"
+	"logbook/engine/transcript"
 )
-
-var update = flag.Bool("update", false, "write what happens into the transcripts")
 
 // Each file in testdata is the transcript of a group's life: a command a line, what it
 // leads to indented under it.
@@ -29,23 +25,7 @@ var update = flag.Bool("update", false, "write what happens into the transcripts
 //	sync a [gen=3]                        in the generation that a was told last, or another
 //	heartbeat a, leave a, commit a flights/0=12
 //	restart                               the coordinator, from its snapshot
-func TestTranscripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			want, err := os.ReadFile(file)
-			require.NoError(t, err)
-			got := play(t, string(want))
-			if *update {
-				require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
-				return
-			}
-			require.Equal(t, string(want), got)
-		})
-	}
-}
+func TestTranscripts(t *testing.T) { transcript.Test(t, "testdata/*.txt", play) }
 
 type player struct {
 	t       *testing.T
@@ -65,17 +45,7 @@ func play(t *testing.T, text string) string {
 		t: t, now: time.Unix(0, 0), counts: map[string]int{}, g: group.New("g", nil),
 		asked: map[uint64]string{}, last: map[string]group.Request{}, gen: map[string]int32{},
 	}
-	for line := range strings.Lines(text) {
-		line = strings.TrimRight(line, "\n")
-		if strings.HasPrefix(line, "  ") {
-			continue // of the last run
-		}
-		p.written.WriteString(line + "\n")
-		if line != "" && !strings.HasPrefix(line, "#") {
-			p.command(strings.Fields(line))
-		}
-	}
-	return p.written.String()
+	return transcript.Play(text, &p.written, p.command)
 }
 
 func (p *player) command(words []string) {

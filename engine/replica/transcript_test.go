@@ -2,11 +2,8 @@ package replica_test
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"hash/fnv"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,9 +14,8 @@ import (
 
 	"logbook/engine/commitlog"
 	"logbook/engine/replica"
+	"logbook/engine/transcript"
 )
-
-var update = flag.Bool("update", false, "write what happens into the transcripts")
 
 // Each file in testdata is the transcript of a partition's life: a command a line, what it
 // leads to indented under it.
@@ -36,23 +32,7 @@ var update = flag.Bool("update", false, "write what happens into the transcripts
 //	accept, reject [unsure]                          the controller answers a proposal
 //	at 5s                                            time passes
 //	logs
-func TestTranscripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			want, err := os.ReadFile(file)
-			require.NoError(t, err)
-			got := play(t, string(want))
-			if *update {
-				require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
-				return
-			}
-			require.Equal(t, string(want), got)
-		})
-	}
-}
+func TestTranscripts(t *testing.T) { transcript.Test(t, "testdata/*.txt", play) }
 
 type id = replica.BrokerID
 
@@ -114,17 +94,7 @@ type stage struct {
 
 func play(t *testing.T, text string) string {
 	s := &stage{t: t, now: time.Unix(0, 0), machines: map[id]*replica.Replica{}, logs: map[id]*fakeLog{}, names: map[uint64]string{}}
-	for line := range strings.Lines(text) {
-		line = strings.TrimRight(line, "\n")
-		if strings.HasPrefix(line, "  ") {
-			continue // of the last run
-		}
-		s.out.WriteString(line + "\n")
-		if line != "" && !strings.HasPrefix(line, "#") {
-			s.command(strings.Fields(line))
-		}
-	}
-	return s.out.String()
+	return transcript.Play(text, &s.out, s.command)
 }
 
 func (s *stage) say(format string, args ...any) { fmt.Fprintf(&s.out, "  "+format+"\n", args...) }

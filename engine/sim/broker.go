@@ -85,7 +85,7 @@ func (w *world) fit(d *vfs.Mem, id int) {
 }
 
 func (b *broker) logDir() string {
-	return fmt.Sprintf("broker/topics/%s/partition-%06d", part.Topic, part.ID)
+	return topic.PartitionDir("broker/topics/"+part.Topic, part.ID)
 }
 
 func (b *broker) logOptions() commitlog.Options {
@@ -172,9 +172,7 @@ func (b *broker) open() error {
 	if b.alive != nil {
 		epochs := map[int]int32{}
 		if l, err := b.node.Log(part); err == nil {
-			for _, e := range l.Epochs() {
-				epochs[0] = max(epochs[0], e.Epoch)
-			}
+			epochs[0] = l.LatestEpoch()
 		}
 		b.alive.AddTopic(part.Topic, 1, w.cfg.Brokers, topic.Murmur2.Name(), epochs)
 	}

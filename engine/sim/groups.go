@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"logbook/engine/cluster"
@@ -177,7 +179,7 @@ func (c *coordination) reply(r group.Reply) {
 // fail: something could not be stored, so this coordinator knows more than it may say.
 func (c *coordination) fail(err error) {
 	c.broken = true
-	for id := uint64(1); id <= c.next; id++ {
+	for _, id := range slices.Sorted(maps.Keys(c.waiting)) {
 		c.reply(group.Reply{ID: id, Err: err})
 	}
 }

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"cmp"
 	"fmt"
 	"runtime"
 	"slices"
@@ -175,15 +174,14 @@ func ShrinkDesign(s Schedule, d Design) (Result, error) {
 		}
 	}
 	// The one that was asked about comes first.
-	slices.SortStableFunc(best.Violations, func(a, b string) int {
-		return cmp.Compare(b2i(!strings.HasPrefix(a, kind)), b2i(!strings.HasPrefix(b, kind)))
-	})
-	return best, nil
-}
-
-func b2i(b bool) int {
-	if b {
-		return 1
+	var asked, others []string
+	for _, v := range best.Violations {
+		if strings.HasPrefix(v, kind) {
+			asked = append(asked, v)
+		} else {
+			others = append(others, v)
+		}
 	}
-	return 0
+	best.Violations = append(asked, others...)
+	return best, nil
 }

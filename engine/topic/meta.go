@@ -53,7 +53,8 @@ const (
 	MaxPartitions = 10_000
 )
 
-func partitionDir(dir string, i int) string {
+// PartitionDir is where the log of a partition is, below its topic's directory.
+func PartitionDir(dir string, i int) string {
 	return filepath.Join(dir, fmt.Sprintf("partition-%06d", i))
 }
 

@@ -115,7 +115,7 @@ func Open(root, name string, opt Options) (*Topic, error) {
 		return nil, fmt.Errorf("topic %q: %w", name, err)
 	}
 	for i := range m.Partitions {
-		if !slices.Contains(names, filepath.Base(partitionDir(t.dir, i))) {
+		if !slices.Contains(names, filepath.Base(PartitionDir(t.dir, i))) {
 			return nil, &MetadataError{File: filepath.Join(t.dir, metaName), Reason: fmt.Sprintf("has %d partitions, and partition %d is missing", m.Partitions, i)}
 		}
 	}
@@ -138,7 +138,7 @@ func newTopic(root, name string, opt *Options) *Topic {
 
 func (t *Topic) openLogs(n int, opt commitlog.Options) error {
 	for i := range n {
-		l, err := commitlog.Open(partitionDir(t.dir, i), opt)
+		l, err := commitlog.Open(PartitionDir(t.dir, i), opt)
 		if err != nil {
 			t.Close()
 			return fmt.Errorf("topic %q, partition %d: %w", t.name, i, err)

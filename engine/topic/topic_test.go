@@ -274,12 +274,7 @@ func TestCreateOnAFailingDisk(t *testing.T) {
 	log := commitlog.Options{SegmentBytes: 1000, Now: func() time.Time { return time.Unix(1, 0) }}
 	for k := 1; ; k++ {
 		disk := vfs.NewMem()
-		disk.Before = func(op vfs.Op) error {
-			if op.N == k {
-				return syscall.EIO
-			}
-			return nil
-		}
+		disk.Before = vfs.FailNth(k, syscall.EIO)
 		opt := topic.Options{Partitions: 2, Log: log}
 		opt.Log.FS = disk
 		_, first := topic.Create("data", "events", opt)

@@ -137,6 +137,17 @@ func NewMem() *Mem {
 	return &Mem{dirs: map[string]*memDir{}, locks: map[string]bool{}}
 }
 
+// FailNth is a Before that makes the nth operation fail, and no other. Tests fail each
+// operation in turn, until a run has fewer.
+func FailNth(n int, err error) func(Op) error {
+	return func(op Op) error {
+		if op.N == n {
+			return err
+		}
+		return nil
+	}
+}
+
 // Ops returns how many operations have been counted.
 func (m *Mem) Ops() int {
 	m.mu.Lock()

@@ -76,9 +76,10 @@ func names(faults []sim.Fault) string {
 	return strings.Join(out, ",")
 }
 
-func (s *simulating) config(seed uint64) (sim.Config, error) {
+// config is the simulation that the flags ask for, with the first seed.
+func (s *simulating) config() (sim.Config, error) {
 	c := s.cfg
-	c.Seed = seed
+	c.Seed = s.first
 	for name := range strings.SplitSeq(s.faults, ",") {
 		f := sim.Fault(strings.TrimSpace(name))
 		if !slices.Contains(kinds, f) {
@@ -90,12 +91,13 @@ func (s *simulating) config(seed uint64) (sim.Config, error) {
 }
 
 func (s *simulating) run(out, errOut io.Writer) error {
-	if _, err := s.config(1); err != nil {
+	c, err := s.config()
+	if err != nil {
 		return err
 	}
 	bar := progress(errOut, int64(s.seeds), "simulating")
 	began := time.Now()
-	bad, err := sim.Seeds(func(seed uint64) sim.Config { c, _ := s.config(seed); return c }, s.first, s.seeds, func() { _ = bar.Add(1) })
+	bad, err := sim.Seeds(func(seed uint64) sim.Config { c := c; c.Seed = seed; return c }, s.first, s.seeds, func() { _ = bar.Add(1) })
 	_ = bar.Finish()
 	if err != nil {
 		return usageError{err}
@@ -131,7 +133,7 @@ func (s *simulating) run(out, errOut io.Writer) error {
 }
 
 func (s *simulating) shrink(out, errOut io.Writer) error {
-	c, err := s.config(s.first)
+	c, err := s.config()
 	if err != nil {
 		return err
 	}

@@ -159,12 +159,7 @@ func (s *suite) failingDisk() error {
 	const appends = 10
 	for k := 1; ; k++ {
 		disk := vfs.NewMem()
-		disk.Before = func(op vfs.Op) error {
-			if op.N == k {
-				return syscall.EIO
-			}
-			return nil
-		}
+		disk.Before = vfs.FailNth(k, syscall.EIO)
 		l, err := s.open(disk, dir)
 		acked := 0
 		if err == nil {

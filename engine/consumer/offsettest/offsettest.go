@@ -217,12 +217,7 @@ func crashes(open Opener) error {
 func failingDisk(open Opener) error {
 	for k := 1; ; k++ {
 		disk := vfs.NewMem()
-		disk.Before = func(op vfs.Op) error {
-			if op.N == k {
-				return syscall.EIO
-			}
-			return nil
-		}
+		disk.Before = vfs.FailNth(k, syscall.EIO)
 		s, err := open(disk, dir)
 		done := int64(-1)
 		for offset := int64(0); err == nil && offset < 4; offset++ {
