@@ -6,32 +6,38 @@
 //
 //	record       records and batches, and their three frame formats; pure, no I/O
 //	record/compression  the codecs that are not in the standard library
+//	topic        names: of topics, of partitions, and the rule by which a key finds its own
+//	failure      what can go wrong with a request: one set of codes and fields
 //	vfs          the file system a log writes through: the OS's, and one in memory that crashes and fails
 //	commitlog    one partition's segmented log: append, read, recover, retain, compact, truncate
-//	topic        topics, partitions, routing, topic metadata
-//	consumer     committed offsets, and the cycle of fetch, process, commit
-//	producer     batches, linger and a bounded buffer
+//	consumer     committed offsets, and a store for them
 //	group        the coordinator of a consumer group, as a state machine
-//	coordinator  what drives a group: clock, disk, waiting
 //	replica      replication of one partition, as a state machine: leader, follower, high watermark, truncation
-//	controller   who leads a partition: manual, first-alive
-//	cluster      brokers tied together: placement, leader writes, status, failover, recovery
+//	metadata     what a cluster has decided: an immutable image, the records that change it, a log of them
+//	controller   who leads a partition, as a state machine: manual, first-alive
+//	node         one broker's replicas: what drives their state machines
+//	service      the broker without sockets and clock: every request, group coordination, peers' messages
 //	spacetime    diagrams of what happened: a line for each process, messages as arrows
+//	cluster      brokers tied together in one process, with the controller beside them
+//	wire         the JSON protocol: frames and messages
+//	peer         what brokers say to each other, in binary
+//	stream       producers, consumers, members of groups, over a transport
 //	(this one)   the embedded front door: Open, and from there everything above
-//	wire         the protocol: frames of JSON
-//	client       finds leaders and coordinators, follows redirects, tries again
-//	broker       the networked broker: sessions, links, groups, controllers
+//	client       brokers as a transport: finds leaders and coordinators, follows redirects, tries again
+//	server       the networked broker: sessions, links, limits, TLS, an orderly end
 //	web          its HTTP side: page, API, documentation, metrics
 //	sim          whole clusters under faults, over virtual time, from a seed
 //	lab          what notebooks show and where they work; only lessons import it
 //	cmd/logbook  the command
 //
-// record/recordtest, commitlog/logtest, topic/topictest, consumer/offsettest,
-// group/grouptest, controller/controllertest and replica/replicatest are exported test suites
-// for implementations of your own, in the style of testing/fstest. mutate plants bugs in the log and
-// in replication, and shows that the tests and the simulator catch them; transcript tests by
-// files that read as a story.
+// Beside them are test suites for implementations of your own, in the style of
+// testing/fstest: record/recordtest, commitlog/logtest, topic/topictest,
+// consumer/offsettest, group/grouptest, controller/controllertest and
+// replica/replicatest. server/servertest runs several brokers whose network can be cut.
+// mutate plants bugs and shows that the tests and the simulator catch them; transcript tests
+// by files that read as a story.
 //
-// All of it but record/compression, sim, transcript, web, lab and the command uses the standard library alone: a notebook cell that imports
-// them compiles in a fraction of a second, and the core stays easy to read.
+// All of it but record/compression, sim, transcript, web, lab and the command uses the
+// standard library alone: a notebook cell that imports them compiles in a fraction of a
+// second, and the core stays easy to read.
 package engine

@@ -1,24 +1,22 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"path/filepath"
 	"sync"
 	"time"
 
 	"logbook/engine/commitlog"
-	"logbook/engine/consumer"
-	"logbook/engine/coordinator"
-	"logbook/engine/producer"
-	"logbook/engine/topic"
+	"logbook/engine/replica"
+	"logbook/engine/service"
+	"logbook/engine/stream"
 	"logbook/engine/vfs"
 )
 
 // ErrClosed: the engine was closed.
-var ErrClosed = errors.New("engine: closed; open it again")
+var ErrClosed = stream.ErrClosed
 
 // Options configure an engine. The zero value is usable.
 type Options struct {
@@ -31,197 +29,118 @@ type Options struct {
 }
 
 // Engine is the embedded front door: topics, producers, consumers and groups in one
-// directory.
+// directory. It is a broker (package service) without a network; what it hands out is
+// package stream's, as from a client of brokers.
 //
-//	dir/topics/NAME/   each topic
-//	dir/offsets/       committed offsets, in a compacted log
-//	dir/groups/        the groups' state, in another
+//	dir/__cluster_metadata/  the topics, in a log of decisions
+//	dir/topics/NAME/         each topic's partitions
+//	dir/topics/__groups/     committed offsets, and the groups' state
 //
 // It is safe for concurrent use. One process owns a directory.
 type Engine struct {
-	dir       string
-	opt       Options
-	committer *commitlog.Committer
-	offsets   *consumer.LogStore
-	groups    *coordinator.Coordinator
-	states    *groupStorage
-
-	mu        sync.Mutex
-	topics    map[string]*topic.Topic
-	producers []*producer.Producer
-	members   map[*Member]bool
-	closed    bool
+	*stream.Client
+	service *service.Service
+	wake    chan struct{}
+	quit    chan struct{}
+	clock   sync.WaitGroup
 }
+
+// syncPatience is how long the other partitions' writes wait for one whose sync hangs.
+const syncPatience = time.Second
 
 // Open opens the engine in a directory, or makes it.
 //
-// Errors: those of commitlog.Open; *commitlog.LockedError when another process has it.
+// Errors: those of service.Open; *commitlog.LockedError when another process has it.
 func Open(dir string, opt Options) (*Engine, error) {
-	if opt.FS == nil {
-		opt.FS = vfs.OS
+	if dir == "" {
+		return nil, errors.New("engine: no directory is given")
 	}
-	if opt.Now == nil {
-		opt.Now = time.Now
-	}
-	if opt.Logger == nil {
-		opt.Logger = slog.New(slog.DiscardHandler)
-	}
-	e := &Engine{
-		dir: dir, opt: opt, committer: commitlog.NewCommitter(),
-		topics: map[string]*topic.Topic{}, members: map[*Member]bool{},
-	}
-	if err := opt.FS.MkdirAll(e.topicsDir()); err != nil {
+	e := &Engine{wake: make(chan struct{}, 1), quit: make(chan struct{})}
+	log := opt.Log
+	log.FS, log.Now, log.Logger, log.Committer = opt.FS, opt.Now, opt.Logger, commitlog.NewCommitter()
+	var err error
+	e.service, err = service.Open(service.Config{
+		ID: 1, Dir: dir, Controller: "manual", Acks: replica.OnLeader, GroupPartitions: 1, Log: log, Wake: e.hurry,
+	})
+	if err != nil {
 		return nil, fmt.Errorf("engine: %w", err)
 	}
-	var err error
-	if e.offsets, err = consumer.OpenLogStore(filepath.Join(dir, "offsets"), e.logOptions(commitlog.Options{})); err != nil {
-		return nil, err
-	}
-	if e.groups, e.states, err = openGroups(e, filepath.Join(dir, "groups")); err != nil {
-		return nil, errors.Join(err, e.offsets.Close())
-	}
+	e.Client = stream.New(&local{s: e.service})
+	e.clock.Go(e.tick)
+	e.service.Start()
 	return e, nil
 }
 
-func (e *Engine) topicsDir() string { return filepath.Join(e.dir, "topics") }
-
-// logOptions puts what is the engine's into a log's options.
-func (e *Engine) logOptions(opt commitlog.Options) commitlog.Options {
-	opt.FS, opt.Now, opt.Logger, opt.Committer = e.opt.FS, e.opt.Now, e.opt.Logger, e.committer
-	return opt
+// hurry makes tick look when the service wants to be ticked.
+func (e *Engine) hurry() {
+	select {
+	case e.wake <- struct{}{}:
+	default:
+	}
 }
 
-func (e *Engine) topicOptions(partitions int, router topic.Router) topic.Options {
-	return topic.Options{Partitions: partitions, Router: router, Log: e.logOptions(e.opt.Log)}
-}
-
-// CreateTopic makes a topic. A nil router is topic.Murmur2. The engine owns the topic and
-// closes it.
-//
-// Errors: those of topic.Create, ErrClosed.
-func (e *Engine) CreateTopic(name string, partitions int, router topic.Router) (*topic.Topic, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closed {
-		return nil, ErrClosed
-	}
-	if e.topics[name] != nil {
-		return nil, &topic.ExistsError{Name: name}
-	}
-	t, err := topic.Create(e.topicsDir(), name, e.topicOptions(partitions, router))
-	if err != nil {
-		return nil, err
-	}
-	e.topics[name] = t
-	return t, nil
-}
-
-// Topic returns a topic that exists. The engine owns it and closes it.
-//
-// Errors: those of topic.Open, ErrClosed.
-func (e *Engine) Topic(name string) (*topic.Topic, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closed {
-		return nil, ErrClosed
-	}
-	if t := e.topics[name]; t != nil {
-		return t, nil
-	}
-	t, err := topic.Open(e.topicsDir(), name, e.topicOptions(0, nil))
-	if err != nil {
-		return nil, err
-	}
-	e.topics[name] = t
-	return t, nil
-}
-
-// Topics lists the topics that exist, sorted.
-func (e *Engine) Topics() ([]string, error) {
-	names, err := e.opt.FS.ReadDir(e.topicsDir())
-	if err != nil {
-		return nil, fmt.Errorf("engine: %w", err)
-	}
-	out := []string{}
-	for _, name := range names {
-		f, err := e.opt.FS.OpenRead(filepath.Join(e.topicsDir(), name, "topic.meta"))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // a creation that a crash cut short
+// tick lets time pass for the service.
+func (e *Engine) tick() {
+	for {
+		var due <-chan time.Time
+		var timer *time.Timer
+		if next := e.service.Next(); !next.IsZero() {
+			timer = time.NewTimer(max(0, next.Sub(e.service.Now())))
+			due = timer.C
 		}
-		if err != nil {
-			return nil, fmt.Errorf("engine: %w", err)
+		select {
+		case <-e.quit:
+		case <-e.wake:
+		case <-due:
 		}
-		f.Close()
-		out = append(out, name)
+		if timer != nil {
+			timer.Stop()
+		}
+		select {
+		case <-e.quit:
+			return
+		default:
+			e.service.Tick()
+		}
 	}
-	return out, nil
 }
 
-// Producer returns a producer for a topic. Close it, or the engine will.
-func (e *Engine) Producer(topicName string, opt producer.Options) (*producer.Producer, error) {
-	t, err := e.Topic(topicName)
-	if err != nil {
-		return nil, err
-	}
-	p, err := producer.New(t, opt)
-	if err != nil {
-		return nil, err
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closed {
-		return nil, ErrClosed
-	}
-	e.producers = append(e.producers, p)
-	return p, nil
+// Stats returns what the log of a partition did since the engine was opened.
+//
+// Errors: failure.UnknownPartition.
+func (e *Engine) Stats(topicName string, partition int) (commitlog.Stats, error) {
+	return e.service.LogStats(stream.Partition{Topic: topicName, ID: partition})
 }
 
-// Consumer returns a consumer of one partition, at its committed offset. id is the
-// identity under which its progress is kept; a group of the same name would share it.
-func (e *Engine) Consumer(id, topicName string, partition int, reset consumer.Reset) (*consumer.Consumer, error) {
-	t, err := e.Topic(topicName)
-	if err != nil {
-		return nil, err
-	}
-	return consumer.New(consumer.Config{ID: id, Topic: t, Partition: partition, Store: e.offsets, Reset: reset})
-}
-
-// Committed returns the committed offset of a consumer or group in a partition; ok is
-// false where none ever was.
-func (e *Engine) Committed(id, topicName string, partition int) (offset int64, ok bool, err error) {
-	return e.offsets.Committed(consumer.Progress{Consumer: id, Topic: topicName, Partition: partition})
-}
-
-// Close makes group members leave, closes producers, topics and stores, and returns
-// when no goroutine of the engine's is left.
+// Close makes group members leave, sends what producers hold, and returns when no
+// goroutine of the engine's is left.
 func (e *Engine) Close() error {
-	e.mu.Lock()
-	if e.closed {
-		e.mu.Unlock()
-		return ErrClosed
+	err := e.Client.Close()
+	if errors.Is(err, ErrClosed) {
+		return err
 	}
-	e.closed = true
-	members, producers := e.members, e.producers
-	e.mu.Unlock()
-	var problems []error
-	for m := range members {
-		problems = append(problems, ignore(m.Close(), ErrClosed))
-	}
-	for _, p := range producers {
-		problems = append(problems, ignore(p.Close(), producer.ErrClosed))
-	}
-	e.groups.Close()
-	for _, t := range e.topics {
-		problems = append(problems, ignore(t.Close(), topic.ErrClosed))
-	}
-	problems = append(problems, e.states.log.Close(), e.offsets.Close())
-	return errors.Join(problems...)
+	err = errors.Join(err, e.service.Close())
+	close(e.quit)
+	e.clock.Wait()
+	return err
 }
 
-// ignore drops an error that says what was wanted anyway.
-func ignore(err, harmless error) error {
-	if errors.Is(err, harmless) {
-		return nil
+// await begins something and waits for its outcome, or for ctx to end.
+func await[T any](ctx context.Context, begin func(done func(T, error)) (cancel func())) (T, error) {
+	type outcome struct {
+		value T
+		err   error
 	}
-	return err
+	result := make(chan outcome, 1)
+	cancel := begin(func(value T, err error) { result <- outcome{value, err} })
+	select {
+	case o := <-result:
+		return o.value, o.err
+	case <-ctx.Done():
+		if cancel != nil {
+			cancel()
+		}
+		var none T
+		return none, ctx.Err()
+	}
 }

@@ -17,10 +17,9 @@ import (
 
 	"logbook/engine"
 	"logbook/engine/commitlog"
-	"logbook/engine/consumer"
 	"logbook/engine/group"
-	"logbook/engine/producer"
 	"logbook/engine/record"
+	"logbook/engine/stream"
 	"logbook/engine/topic"
 	"logbook/engine/vfs"
 )
@@ -34,7 +33,7 @@ func openMem(t testing.TB, disk *vfs.Mem) *engine.Engine {
 
 func fill(t testing.TB, e *engine.Engine, name string, n int) {
 	t.Helper()
-	p, err := e.Producer(name, producer.Options{})
+	p, err := e.Producer(t.Context(), name, stream.ProducerOptions{})
 	require.NoError(t, err)
 	for i := range n {
 		_, err := p.Send(t.Context(), record.Record{Value: fmt.Appendf(nil, "%d", i)})
@@ -47,48 +46,48 @@ func TestEngineRemembersEverythingAcrossRestarts(t *testing.T) {
 	dir := t.TempDir()
 	e, err := engine.Open(dir, engine.Options{})
 	require.NoError(t, err)
-	_, err = e.CreateTopic("flights", 2, topic.SHA256)
+	_, err = e.CreateTopic(t.Context(), "flights", 2, topic.SHA256)
 	require.NoError(t, err)
-	_, err = e.CreateTopic("flights", 2, nil)
+	_, err = e.CreateTopic(t.Context(), "flights", 2, nil)
 	var exists *topic.ExistsError
 	require.ErrorAs(t, err, &exists)
-	_, err = e.CreateTopic("quakes", 1, nil)
+	_, err = e.CreateTopic(t.Context(), "quakes", 1, nil)
 	require.NoError(t, err)
 	fill(t, e, "flights", 10)
-	c, err := e.Consumer("worker", "flights", 0, consumer.ResetError)
+	c, err := e.Consumer(t.Context(), stream.ConsumerOptions{ID: "worker", Topic: "flights"})
 	require.NoError(t, err)
-	records, err := c.Fetch(3)
+	records, err := c.Fetch(t.Context(), 3)
 	require.NoError(t, err)
 	require.Len(t, records, 3)
-	require.NoError(t, c.Commit())
+	require.NoError(t, c.Commit(t.Context()))
 	_, err = engine.Open(dir, engine.Options{})
 	var locked *commitlog.LockedError
 	require.ErrorAs(t, err, &locked)
 	require.NoError(t, e.Close())
 	require.ErrorIs(t, e.Close(), engine.ErrClosed)
-	_, err = e.Topic("flights")
+	_, err = e.Topic(t.Context(), "flights")
 	require.ErrorIs(t, err, engine.ErrClosed)
 
 	e, err = engine.Open(dir, engine.Options{})
 	require.NoError(t, err)
-	names, err := e.Topics()
+	names, err := e.Topics(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, []string{"flights", "quakes"}, names)
-	tp, err := e.Topic("flights")
+	tp, err := e.Topic(t.Context(), "flights")
 	require.NoError(t, err)
-	assert.Equal(t, topic.SHA256, tp.Router())
-	offset, ok, err := e.Committed("worker", "flights", 0)
+	assert.Equal(t, topic.SHA256, tp.Partitioner())
+	offset, ok, err := e.Committed(t.Context(), "worker", "flights", 0)
 	require.NoError(t, err)
 	assert.True(t, ok)
 	assert.Equal(t, int64(3), offset)
-	_, err = e.Topic("nothing")
+	_, err = e.Topic(t.Context(), "nothing")
 	var unknown *topic.UnknownError
 	require.ErrorAs(t, err, &unknown)
 	require.NoError(t, e.Close())
 }
 
 // sorted waits for n records of a member and returns their values.
-func sorted(t testing.TB, m *engine.Member, n int) []string {
+func sorted(t testing.TB, m *stream.Member, n int) []string {
 	t.Helper()
 	var out []string
 	for len(out) < n {
@@ -106,9 +105,9 @@ func TestGroupSharesPartitionsAndHandsThemOver(t *testing.T) {
 	for _, assignor := range []group.Assignor{group.RoundRobin, group.CooperativeSticky} {
 		synctest.Test(t, func(t *testing.T) {
 			e := openMem(t, vfs.NewMem())
-			_, err := e.CreateTopic("flights", 4, nil)
+			_, err := e.CreateTopic(t.Context(), "flights", 4, nil)
 			require.NoError(t, err)
-			opt := engine.MemberOptions{Topics: []string{"flights"}, Assignor: assignor, SessionTimeout: 9 * time.Second}
+			opt := stream.MemberOptions{Topics: []string{"flights"}, Assignor: assignor.Name(), SessionTimeout: 9 * time.Second}
 			a, err := e.JoinGroup(t.Context(), "workers", opt)
 			require.NoError(t, err)
 			assert.Len(t, a.Assignment(), 4)
@@ -138,10 +137,10 @@ func TestGroupSharesPartitionsAndHandsThemOver(t *testing.T) {
 func TestStaleMemberCannotCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := openMem(t, vfs.NewMem())
-		_, err := e.CreateTopic("flights", 2, nil)
+		_, err := e.CreateTopic(t.Context(), "flights", 2, nil)
 		require.NoError(t, err)
 		fill(t, e, "flights", 4)
-		opt := engine.MemberOptions{Topics: []string{"flights"}, SessionTimeout: 9 * time.Second, Instance: "box"}
+		opt := stream.MemberOptions{Topics: []string{"flights"}, SessionTimeout: 9 * time.Second, Instance: "box"}
 		a, err := e.JoinGroup(t.Context(), "workers", opt)
 		require.NoError(t, err)
 		_, err = a.Fetch(t.Context(), 4)
@@ -150,7 +149,7 @@ func TestStaleMemberCannotCommit(t *testing.T) {
 		require.NoError(t, err)
 		assert.Len(t, b.Assignment(), 2)
 		require.ErrorIs(t, a.Commit(t.Context()), group.ErrFencedInstance)
-		_, ok, err := e.Committed("workers", "flights", 0)
+		_, ok, err := e.Committed(t.Context(), "workers", "flights", 0)
 		require.NoError(t, err)
 		assert.False(t, ok)
 		time.Sleep(10 * time.Second)
@@ -168,10 +167,10 @@ func TestGroupSurvivesAKill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := vfs.NewMem()
 		e := openMem(t, disk)
-		_, err := e.CreateTopic("flights", 2, nil)
+		_, err := e.CreateTopic(t.Context(), "flights", 2, nil)
 		require.NoError(t, err)
 		fill(t, e, "flights", 6)
-		opt := engine.MemberOptions{Topics: []string{"flights"}, SessionTimeout: 9 * time.Second}
+		opt := stream.MemberOptions{Topics: []string{"flights"}, SessionTimeout: 9 * time.Second}
 		a, err := e.JoinGroup(t.Context(), "workers", opt)
 		require.NoError(t, err)
 		assert.Len(t, sorted(t, a, 4), 4)
@@ -198,19 +197,19 @@ func TestGroupSurvivesAKill(t *testing.T) {
 func TestGroupMisuse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := openMem(t, vfs.NewMem())
-		_, err := e.CreateTopic("flights", 1, nil)
+		_, err := e.CreateTopic(t.Context(), "flights", 1, nil)
 		require.NoError(t, err)
-		_, err = e.JoinGroup(t.Context(), "workers", engine.MemberOptions{})
+		_, err = e.JoinGroup(t.Context(), "workers", stream.MemberOptions{})
 		require.Error(t, err)
-		_, err = e.JoinGroup(t.Context(), "../x", engine.MemberOptions{Topics: []string{"flights"}})
+		_, err = e.JoinGroup(t.Context(), "../x", stream.MemberOptions{Topics: []string{"flights"}})
 		var ne *topic.NameError
 		require.ErrorAs(t, err, &ne)
-		_, err = e.JoinGroup(t.Context(), "workers", engine.MemberOptions{Topics: []string{"nothing"}})
+		_, err = e.JoinGroup(t.Context(), "workers", stream.MemberOptions{Topics: []string{"nothing"}})
 		var unknown *topic.UnknownError
 		require.ErrorAs(t, err, &unknown)
-		m, err := e.JoinGroup(t.Context(), "workers", engine.MemberOptions{Topics: []string{"flights"}})
+		m, err := e.JoinGroup(t.Context(), "workers", stream.MemberOptions{Topics: []string{"flights"}})
 		require.NoError(t, err)
-		_, err = e.JoinGroup(t.Context(), "workers", engine.MemberOptions{Topics: []string{"flights"}, Assignor: group.Range})
+		_, err = e.JoinGroup(t.Context(), "workers", stream.MemberOptions{Topics: []string{"flights"}, Assignor: group.Range.Name()})
 		var mismatch *group.AssignorMismatchError
 		require.ErrorAs(t, err, &mismatch)
 		require.NoError(t, m.Close())
@@ -219,7 +218,7 @@ func TestGroupMisuse(t *testing.T) {
 		require.ErrorIs(t, err, engine.ErrClosed)
 		require.ErrorIs(t, m.Commit(t.Context()), engine.ErrClosed)
 		require.NoError(t, e.Close())
-		_, err = e.JoinGroup(t.Context(), "workers", engine.MemberOptions{Topics: []string{"flights"}})
+		_, err = e.JoinGroup(t.Context(), "workers", stream.MemberOptions{Topics: []string{"flights"}})
 		require.ErrorIs(t, err, engine.ErrClosed)
 	})
 }
@@ -229,16 +228,16 @@ func TestCloseLeavesNoGoroutine(t *testing.T) {
 	before := runtime.NumGoroutine()
 	synctest.Test(t, func(t *testing.T) { // the bubble itself fails when a goroutine is left
 		e := openMem(t, vfs.NewMem())
-		_, err := e.CreateTopic("flights", 3, nil)
+		_, err := e.CreateTopic(t.Context(), "flights", 3, nil)
 		require.NoError(t, err)
-		p, err := e.Producer("flights", producer.Options{Linger: time.Hour})
+		p, err := e.Producer(t.Context(), "flights", stream.ProducerOptions{Linger: time.Hour})
 		require.NoError(t, err)
 		pending, err := p.SendAsync(t.Context(), record.Record{Value: []byte("lingers")})
 		require.NoError(t, err)
 		var wg sync.WaitGroup
 		for range 3 {
 			wg.Go(func() {
-				m, err := e.JoinGroup(t.Context(), "workers", engine.MemberOptions{Topics: []string{"flights"}})
+				m, err := e.JoinGroup(t.Context(), "workers", stream.MemberOptions{Topics: []string{"flights"}})
 				if err != nil {
 					assert.ErrorIs(t, err, engine.ErrClosed)
 					return
@@ -246,7 +245,7 @@ func TestCloseLeavesNoGoroutine(t *testing.T) {
 				for err == nil {
 					_, err = m.Fetch(t.Context(), 1)
 				}
-				if !errors.Is(err, engine.ErrClosed) && !errors.Is(err, commitlog.ErrClosed) && !errors.Is(err, topic.ErrClosed) && !errors.Is(err, consumer.ErrClosed) {
+				if !errors.Is(err, engine.ErrClosed) {
 					assert.NoError(t, err)
 				}
 			})
@@ -264,10 +263,10 @@ func TestCloseLeavesNoGoroutine(t *testing.T) {
 func TestGroupOffsetsNeverGoBackOrAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := openMem(t, vfs.NewMem())
-		_, err := e.CreateTopic("flights", 1, nil)
+		_, err := e.CreateTopic(t.Context(), "flights", 1, nil)
 		require.NoError(t, err)
 		fill(t, e, "flights", 5)
-		m, err := e.JoinGroup(t.Context(), "workers", engine.MemberOptions{Topics: []string{"flights"}})
+		m, err := e.JoinGroup(t.Context(), "workers", stream.MemberOptions{Topics: []string{"flights"}})
 		require.NoError(t, err)
 		for _, want := range []int64{2, 5} {
 			sorted(t, m, int(want)-int(max(0, committed(t, e))))
@@ -281,7 +280,7 @@ func TestGroupOffsetsNeverGoBackOrAhead(t *testing.T) {
 
 func committed(t testing.TB, e *engine.Engine) int64 {
 	t.Helper()
-	offset, ok, err := e.Committed("workers", "flights", 0)
+	offset, ok, err := e.Committed(t.Context(), "workers", "flights", 0)
 	require.NoError(t, err)
 	if !ok {
 		return -1
@@ -292,11 +291,12 @@ func committed(t testing.TB, e *engine.Engine) int64 {
 func TestLayoutOnDisk(t *testing.T) {
 	disk := vfs.NewMem()
 	e := openMem(t, disk)
-	_, err := e.CreateTopic("flights", 1, nil)
+	_, err := e.CreateTopic(t.Context(), "flights", 1, nil)
 	require.NoError(t, err)
+	require.NoError(t, e.SetOffsets(t.Context(), "workers", map[stream.Partition]int64{{Topic: "flights"}: 0}))
 	require.NoError(t, e.Close())
 	files := strings.Join(disk.Files("data"), "\n")
-	for _, want := range []string{"data/topics/flights/topic.meta", "data/topics/flights/partition-000000/log.meta", "data/offsets/log.meta", "data/groups/log.meta"} {
+	for _, want := range []string{"data/__cluster_metadata/log.meta", "data/topics/flights/partition-000000/log.meta", "data/topics/__groups/partition-000000/log.meta", "data/high-watermarks"} {
 		assert.Contains(t, files, want)
 	}
 }

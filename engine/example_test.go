@@ -7,9 +7,8 @@ import (
 	"os"
 
 	"logbook/engine"
-	"logbook/engine/consumer"
-	"logbook/engine/producer"
 	"logbook/engine/record"
+	"logbook/engine/stream"
 )
 
 // openExample opens an engine in a fresh directory with a topic of two partitions.
@@ -22,7 +21,7 @@ func openExample() (*engine.Engine, func()) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if _, err := e.CreateTopic("flights", 2, nil); err != nil {
+	if _, err := e.CreateTopic(context.Background(), "flights", 2, nil); err != nil {
 		log.Fatal(err)
 	}
 	return e, func() {
@@ -43,10 +42,10 @@ func ExampleOpen() {
 		log.Fatal(err)
 	}
 	defer e.Close()
-	if _, err := e.CreateTopic("flights", 4, nil); err != nil {
+	if _, err := e.CreateTopic(context.Background(), "flights", 4, nil); err != nil {
 		log.Fatal(err)
 	}
-	names, _ := e.Topics()
+	names, _ := e.Topics(context.Background())
 	fmt.Println(names)
 	// Output: [flights]
 }
@@ -55,7 +54,7 @@ func ExampleEngine_Producer() {
 	e, done := openExample()
 	defer done()
 
-	p, err := e.Producer("flights", producer.Options{})
+	p, err := e.Producer(context.Background(), "flights", stream.ProducerOptions{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -76,26 +75,27 @@ func ExampleEngine_Producer() {
 func ExampleEngine_Consumer() {
 	e, done := openExample()
 	defer done()
-	t, _ := e.Topic("flights")
+	t, _ := e.Topic(context.Background(), "flights")
 	for i := range 5 {
-		t.AppendTo(0, record.Record{Value: fmt.Appendf(nil, "flight %d", i)})
+		t.AppendTo(context.Background(), 0, record.Record{Value: fmt.Appendf(nil, "flight %d", i)})
 	}
 
-	c, err := e.Consumer("dashboard", "flights", 0, consumer.ResetError)
+	c, err := e.Consumer(context.Background(), stream.ConsumerOptions{ID: "dashboard", Topic: "flights"})
 	if err != nil {
 		log.Fatal(err)
 	}
-	records, err := c.Fetch(3)
+	records, err := c.Fetch(context.Background(), 3)
 	if err != nil {
 		log.Fatal(err)
 	}
 	for _, r := range records {
 		fmt.Println(string(r.Value))
 	}
-	if err := c.Commit(); err != nil {
+	if err := c.Commit(context.Background()); err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("lag:", c.Lag())
+	lag, _ := c.Lag(context.Background())
+	fmt.Println("lag:", lag)
 	// Output:
 	// flight 0
 	// flight 1
@@ -106,27 +106,28 @@ func ExampleEngine_Consumer() {
 func ExampleEngine_JoinGroup() {
 	e, done := openExample()
 	defer done()
-	t, _ := e.Topic("flights")
+	t, _ := e.Topic(context.Background(), "flights")
 	for i := range 4 {
-		t.AppendTo(i%2, record.Record{Value: []byte("a departure")})
+		t.AppendTo(context.Background(), i%2, record.Record{Value: []byte("a departure")})
 	}
 
 	ctx := context.Background()
-	m, err := e.JoinGroup(ctx, "dashboards", engine.MemberOptions{Topics: []string{"flights"}})
+	m, err := e.JoinGroup(ctx, "dashboards", stream.MemberOptions{Topics: []string{"flights"}})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer m.Close()
 	fmt.Println(m.Assignment())
-	records, err := m.Fetch(ctx, 10)
-	if err != nil {
-		log.Fatal(err)
+	for n := 0; n < 4; {
+		records, err := m.Fetch(ctx, 10)
+		if err != nil {
+			log.Fatal(err)
+		}
+		n += len(records)
 	}
-	fmt.Println(len(records), "records")
 	if err := m.Commit(ctx); err != nil {
 		log.Fatal(err)
 	}
 	// Output:
 	// [flights/0 flights/1]
-	// 4 records
 }

@@ -16,16 +16,36 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// layers lists the engine's packages from the bottom up: imports point downwards only.
-// doc.go shows the same order to readers.
-var layers = []string{
-	"transcript", "record", "record/compression", "record/recordtest", "vfs", "commitlog", "commitlog/logtest", "mutate",
-	"topic", "topic/topictest", "consumer", "consumer/offsettest", "producer", "group", "coordinator", "replica", "controller", "controller/controllertest", "cluster", "spacetime",
-	"wire", "client", "broker", "broker/brokertest", "sim", "replica/replicatest", "group/grouptest", "web", "lab", "cmd/logbook",
+// besides are the packages that stand beside the list in doc.go, each with the package that
+// it may import all that is above, and that itself.
+var besides = map[string]string{
+	"transcript": "", "record/recordtest": "record", "commitlog/logtest": "commitlog", "topic/topictest": "topic", "consumer/offsettest": "consumer",
+	"group/grouptest": "sim", "controller/controllertest": "controller", "replica/replicatest": "sim", "server/servertest": "server", "mutate": "",
 }
 
-// standardOnly are the packages that depend on nothing but the standard library.
-var standardOnly = []string{"record", "record/recordtest", "vfs", "commitlog", "commitlog/logtest", "topic", "topic/topictest", "consumer", "consumer/offsettest", "producer", "group", "coordinator", "replica", "controller", "controller/controllertest", "cluster", "spacetime", "wire", "client", "broker", "broker/brokertest"}
+// freely are the packages that may use more than the standard library.
+var freely = []string{"record/compression", "sim", "transcript", "web", "lab", "cmd/logbook", "replica/replicatest", "group/grouptest"}
+
+// layers reads the engine's packages from the list in doc.go, from the bottom up. The root
+// package is "".
+func layers(t *testing.T) []string {
+	data, err := os.ReadFile("doc.go")
+	require.NoError(t, err)
+	var out []string
+	for line := range strings.Lines(string(data)) {
+		rest, ok := strings.CutPrefix(line, "//\t")
+		if !ok {
+			continue
+		}
+		if name := strings.Fields(rest)[0]; name == "(this" {
+			out = append(out, "")
+		} else {
+			out = append(out, name)
+		}
+	}
+	require.Greater(t, len(out), 20)
+	return out
+}
 
 const root = "logbook/engine/"
 
@@ -49,24 +69,43 @@ func enginePackages(t *testing.T) []goPackage {
 	}
 }
 
-func TestImportsPointDownwards(t *testing.T) {
-	for _, p := range enginePackages(t) {
-		name := strings.TrimPrefix(p.ImportPath, root)
-		if name == p.ImportPath {
-			continue // the root package
+func TestImportsPointUpTheList(t *testing.T) {
+	list := layers(t)
+	place := func(name string) int {
+		if beside, ok := besides[name]; ok && beside != "" {
+			return slices.Index(list, beside)
+		} else if ok {
+			return 0
 		}
-		at := slices.Index(layers, name)
-		require.GreaterOrEqual(t, at, 0, "%s has no place in layers and doc.go yet", name)
+		return slices.Index(list, name)
+	}
+	for _, p := range enginePackages(t) {
+		name := strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, strings.TrimSuffix(root, "/")), "/")
+		at := place(name)
+		require.GreaterOrEqual(t, at, 0, "%s has no place in doc.go yet", name)
+		_, beside := besides[name]
 		for _, imported := range p.Imports {
-			below, ok := strings.CutPrefix(imported, root)
-			if ok {
-				assert.Less(t, slices.Index(layers, below), at, "%s imports %s", name, below)
-				assert.NotEqual(t, "lab", below, "%s imports lab, which is for lessons", name)
-			}
-			if slices.Contains(standardOnly, name) && !ok {
+			if above, ok := strings.CutPrefix(imported+"/", root); ok {
+				above = strings.TrimSuffix(above, "/")
+				if beside {
+					assert.LessOrEqual(t, place(above), at, "%s imports %s", name, above)
+				} else {
+					assert.Less(t, place(above), at, "%s imports %s", name, above)
+				}
+				assert.NotEqual(t, "lab", above, "%s imports lab, which is for lessons", name)
+			} else if !slices.Contains(freely, name) {
 				assert.NotContains(t, strings.Split(imported, "/")[0], ".", "%s imports %s", name, imported)
 			}
 		}
+	}
+}
+
+// A client needs neither a log nor a replica, and must not carry them.
+func TestTheClientIsLight(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", "./client").Output()
+	require.NoError(t, err)
+	for _, heavy := range []string{"commitlog", "replica", "node", "service"} {
+		assert.NotContains(t, strings.Split(string(out), "\n"), root+heavy)
 	}
 }
 

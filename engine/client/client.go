@@ -1,6 +1,7 @@
 // Package client speaks to a cluster of networked brokers: it finds leaders and
 // coordinators, follows redirects, connects again with growing pauses, and tries again
-// what may succeed later. Close a Client and everything made from it ends.
+// what may succeed later. Dial returns producers, consumers and members over it, the same
+// as over a directory; a Client is the protocol's requests, one method each.
 //
 // A write whose connection broke may or may not have been stored; it is tried again, so
 // records are stored at least once.
@@ -17,7 +18,7 @@ import (
 	"sync"
 	"time"
 
-	"logbook/engine/replica"
+	"logbook/engine/topic"
 	"logbook/engine/wire"
 )
 
@@ -54,7 +55,7 @@ type Client struct {
 	topics  map[string]wire.Topic
 	coords  map[string]string
 	epochs  map[wire.TopicPartition]int32 // the highest leader epochs heard of
-	turns   map[string]int
+	turns   topic.Turns
 }
 
 // New returns a client. It connects when it has something to ask.
@@ -78,7 +79,7 @@ func New(opt Options) (*Client, error) {
 	}
 	c := &Client{
 		opt: opt, conns: map[string]*wire.Conn{}, dialing: map[string]chan struct{}{}, brokers: slices.Clone(opt.Brokers),
-		leaders: map[wire.TopicPartition]string{}, topics: map[string]wire.Topic{}, coords: map[string]string{}, epochs: map[wire.TopicPartition]int32{}, turns: map[string]int{},
+		leaders: map[wire.TopicPartition]string{}, topics: map[string]wire.Topic{}, coords: map[string]string{}, epochs: map[wire.TopicPartition]int32{},
 	}
 	c.ctx, c.end = context.WithCancel(context.Background())
 	return c, nil
@@ -254,7 +255,7 @@ func (c *Client) Metadata(ctx context.Context, topics ...string) (wire.MetadataR
 func (c *Client) learn(m wire.MetadataReply) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	addresses := map[replica.BrokerID]string{}
+	addresses := map[wire.BrokerID]string{}
 	for _, b := range m.Brokers {
 		addresses[b.ID] = b.Address
 		if b.Address != "" && !slices.Contains(c.brokers, b.Address) {
@@ -265,7 +266,7 @@ func (c *Client) learn(m wire.MetadataReply) {
 		c.topics[t.Name] = t
 		for i, p := range t.Partitions {
 			tp := wire.TopicPartition{Topic: t.Name, Partition: i}
-			if address := addresses[p.Leader]; address != "" && p.Epoch >= c.epochs[tp] {
+			if address := addresses[p.Leader]; address != "" && p.LeaderEpoch >= c.epochs[tp] {
 				c.leaders[tp] = address
 			}
 		}
@@ -346,7 +347,7 @@ func (c *Client) coordinator(name string) attempt {
 }
 
 // broker asks one broker, by its id.
-func (c *Client) broker(id replica.BrokerID) attempt {
+func (c *Client) broker(id wire.BrokerID) attempt {
 	return attempt{
 		address: func(ctx context.Context) (string, error) {
 			m, err := c.Metadata(ctx)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"logbook/engine/replica"
 	"logbook/engine/topic"
 	"logbook/engine/wire"
 )
@@ -52,17 +51,13 @@ func (c *Client) route(ctx context.Context, name string, key []byte) (int, error
 		return 0, err
 	}
 	if key != nil {
-		router, err := topic.RouterByName(t.Router)
+		router, err := topic.PartitionerByName(t.Partitioner)
 		if err != nil {
 			return 0, err
 		}
 		return router.Partition(key, len(t.Partitions)), nil
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	turn := c.turns[name]
-	c.turns[name] = turn + 1
-	return turn % len(t.Partitions), nil
+	return c.turns.Take(name, len(t.Partitions)), nil
 }
 
 // Topic describes a topic: its partition count and rule do not change.
@@ -108,6 +103,13 @@ func (c *Client) listOffsets(ctx context.Context, q wire.ListOffsets) (int64, er
 	return r.Offset, err
 }
 
+// DeleteRecords makes an offset the first that can be read of a partition, as far as that is
+// safe.
+func (c *Client) DeleteRecords(ctx context.Context, name string, partition int, below int64) error {
+	_, err := retry[wire.Empty](ctx, c, c.leader(name, partition), "delete_records", wire.DeleteRecords{Topic: name, Partition: partition, Below: below}, 0)
+	return err
+}
+
 // Status describes a partition, replica by replica.
 func (c *Client) Status(ctx context.Context, name string, partition int) (wire.StatusReply, error) {
 	return retry[wire.StatusReply](ctx, c, c.anyBroker(), "status", wire.PartitionRequest{Topic: name, Partition: partition}, 5*time.Second)
@@ -119,13 +121,13 @@ func (c *Client) Failover(ctx context.Context, name string, partition int) (wire
 }
 
 // CatchUp makes a broker's replica copy what it lacks, after comparing what it has.
-func (c *Client) CatchUp(ctx context.Context, id replica.BrokerID, name string, partition int) error {
+func (c *Client) CatchUp(ctx context.Context, id wire.BrokerID, name string, partition int) error {
 	_, err := retry[wire.Empty](ctx, c, c.broker(id), "catch_up", wire.PartitionRequest{Topic: name, Partition: partition}, time.Hour)
 	return err
 }
 
 // Recover makes a broker's replica what its leader's is, and active again.
-func (c *Client) Recover(ctx context.Context, id replica.BrokerID, name string, partition int) error {
+func (c *Client) Recover(ctx context.Context, id wire.BrokerID, name string, partition int) error {
 	_, err := retry[wire.Empty](ctx, c, c.broker(id), "recover", wire.PartitionRequest{Topic: name, Partition: partition}, time.Hour)
 	return err
 }
@@ -163,7 +165,7 @@ func (c *Client) Committed(ctx context.Context, group string, partitions ...wire
 // committedSince asks a coordinator of at least an epoch: an earlier one was replaced, and
 // may not know what was committed since.
 func (c *Client) committedSince(ctx context.Context, group string, epoch int32, partitions []wire.TopicPartition) ([]wire.CommitOffset, error) {
-	q := wire.FetchOffsets{Group: group, Partitions: partitions, Epoch: epoch}
+	q := wire.FetchOffsets{Group: group, Partitions: partitions, CoordinatorEpoch: epoch}
 	r, err := retry[wire.FetchOffsetsReply](ctx, c, c.coordinator(group), "fetch_offsets", q, 0)
 	return r.Offsets, err
 }

@@ -2,21 +2,29 @@ package cluster
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"iter"
 	"path/filepath"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"logbook/engine/commitlog"
 	"logbook/engine/controller"
+	"logbook/engine/metadata"
+	"logbook/engine/node"
 	"logbook/engine/record"
 	"logbook/engine/replica"
 	"logbook/engine/topic"
 )
+
+// Partition names a partition of a topic.
+type Partition = topic.Partition
+
+// BrokerID names a broker.
+type BrokerID = replica.BrokerID
 
 // Options configure a cluster. The zero value is PyStream's: every active replica holds a
 // record before it is acknowledged, and nothing happens that was not asked for.
@@ -30,14 +38,14 @@ type Options struct {
 	// for so long, and become active again when they have caught up.
 	LagTimeout time.Duration
 	// Router for topics made without one; nil is topic.SHA256, PyStream's.
-	Router topic.Router
+	Partitioner topic.Partitioner
 	// Choose picks leaders; nil is controller.Longest.
 	Choose controller.Choice
 	// Sequential makes everything happen on the goroutine that calls, in one order, so that
 	// the same calls lead to the same events. The cluster is for one goroutine then.
 	Sequential bool
 	// Observe, if set, is told what happens. It must not use the cluster.
-	Observe func(Event)
+	Observe func(node.Event)
 	// Log configures the logs.
 	Log commitlog.Options
 }
@@ -47,29 +55,29 @@ type Options struct {
 type Cluster struct {
 	dir        string
 	opt        Options
-	controller *controller.Manual
+	controller *controller.Ledger
 	network    *network
 	queue      []func() // Sequential: what is to be done
 
-	mu      sync.Mutex // starting and stopping, one at a time
-	closed  bool
-	cursors sync.Map // topic name -> *atomic.Uint64, for records without a key
+	mu     sync.Mutex // starting and stopping, one at a time
+	closed bool
+	turns  topic.Turns // for records without a key
 }
 
 // Open reads the cluster's decisions from a directory, or begins a new cluster. Its
 // brokers are down until Start.
 //
-// Errors: *controller.MetadataError.
+// Errors: *metadata.DamageError, *commitlog.LockedError.
 func Open(dir string, opt Options) (*Cluster, error) {
-	if opt.Router == nil {
-		opt.Router = topic.SHA256
+	if opt.Partitioner == nil {
+		opt.Partitioner = topic.SHA256
 	}
-	m, err := controller.OpenManual(opt.Log.FS, dir, opt.Choose)
+	l, err := controller.OpenLedger(filepath.Join(dir, metadata.LogName), opt.Log, opt.Choose)
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{dir: dir, opt: opt, controller: m, network: &network{nodes: map[BrokerID]*Node{}}}
-	m.Watch(c.assigned)
+	c := &Cluster{dir: dir, opt: opt, controller: l, network: &network{nodes: map[BrokerID]*node.Node{}, running: map[BrokerID]func(){}}}
+	l.Watch(c.assigned)
 	return c, nil
 }
 
@@ -99,37 +107,93 @@ func (c *Cluster) Start(id BrokerID) error {
 		return fmt.Errorf("cluster: broker %d is running already; stop it first", id)
 	}
 	cfg := replica.Config{Explicit: c.opt.LagTimeout == 0, MinInSync: c.opt.MinInSync, LagTimeout: c.opt.LagTimeout}
-	opt := NodeOptions{ID: id, Dir: c.brokerDir(id), Transport: c.network, Controller: c.controller, Log: c.opt.Log, Observe: c.opt.Observe}
+	opt := node.Options{ID: id, Dir: c.brokerDir(id), Send: c.network.Send, Log: c.opt.Log, Observe: c.opt.Observe}
+	var n *node.Node
+	opt.Propose = func(p Partition, a replica.Assignment) {
+		c.run(func() { // beside the replica's work: the controller writes to its disk
+			if err := c.controller.Propose(p, a); err != nil {
+				_, unsure := errors.AsType[*metadata.UnsettledError](err)
+				n.Reject(p, a.Version, err.Error(), unsure)
+			}
+		})
+	}
+	wake := make(chan struct{}, 1)
 	if c.opt.Sequential {
 		opt.Go = func(f func()) { c.queue = append(c.queue, f) }
 		opt.Pump = c.pump
 	}
 	if !cfg.Explicit {
 		cfg.Heartbeat, cfg.Retry = c.opt.LagTimeout/4, c.opt.LagTimeout/10
-		opt.TickEvery = c.opt.LagTimeout / 20
+		opt.Wake = func() {
+			select {
+			case wake <- struct{}{}:
+			default:
+			}
+		}
 	}
 	opt.Replica = cfg
-	n, err := OpenNode(opt)
+	n, err := node.Open(opt)
 	if err != nil {
 		return err
 	}
 	mine := c.replicasOf(id)
-	for _, p := range mine {
-		n.Open(p)
+	n.OpenReplicas(mine...)
+	stop := func() {}
+	if opt.Wake != nil {
+		stop = tickAlways(n, wake)
 	}
-	c.network.join(n)
-	n.observe(Event{Kind: Up})
+	c.network.join(n, stop)
+	c.observe(id, node.Up)
 	if err := c.controller.Register(id); err != nil {
 		c.network.leave(id)
 		return errors.Join(err, n.Close())
 	}
 	for _, p := range mine {
-		if a, ok := c.controller.Assignment(p); ok {
+		if a, ok := c.controller.Image().Assignment(p); ok {
 			n.Assign(p, a)
 			c.network.settle(p, a)
 		}
 	}
 	return nil
+}
+
+// run does something beside everything else, or, in a sequential cluster, in its turn.
+func (c *Cluster) run(f func()) {
+	if c.opt.Sequential {
+		c.queue = append(c.queue, f)
+		return
+	}
+	go f()
+}
+
+func (c *Cluster) observe(id BrokerID, kind node.EventKind) {
+	if c.opt.Observe != nil {
+		c.opt.Observe(node.Event{Kind: kind, Broker: id})
+	}
+}
+
+// tickAlways lets time pass for a node until the result is called.
+func tickAlways(n *node.Node, wake <-chan struct{}) (stop func()) {
+	quit := make(chan struct{})
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		for {
+			timer := time.NewTimer(time.Hour)
+			if next := n.NextTick(); !next.IsZero() {
+				timer.Reset(max(0, time.Until(next)))
+			}
+			select {
+			case <-quit:
+				timer.Stop()
+				return
+			case <-wake:
+			case <-timer.C:
+			}
+			timer.Stop()
+			n.Tick()
+		}
+	})
+	return func() { close(quit); ended.Wait() }
 }
 
 // pump does what is to be done, and what that leads to.
@@ -148,14 +212,14 @@ func (c *Cluster) brokerDir(id BrokerID) string {
 // replicasOf returns the partitions of which a broker has a replica, in order.
 func (c *Cluster) replicasOf(id BrokerID) []Partition {
 	var all []Partition
-	for name, t := range c.controller.Meta().Topics {
-		for i, a := range t.Partitions {
+	image := c.controller.Image()
+	for _, name := range image.Topics() {
+		for i, a := range image.Topic(name).Partitions {
 			if slices.Contains(a.Replicas, id) {
 				all = append(all, Partition{Topic: name, ID: i})
 			}
 		}
 	}
-	slices.SortFunc(all, Partition.Compare)
 	return all
 }
 
@@ -168,9 +232,9 @@ func (c *Cluster) Stop(id BrokerID) error {
 		return &BrokerDownError{id}
 	}
 	err := n.Close()
-	n.observe(Event{Kind: Down})
+	c.observe(id, node.Down)
 	for _, p := range c.replicasOf(id) {
-		if a, ok := c.controller.Assignment(p); ok {
+		if a, ok := c.controller.Image().Assignment(p); ok {
 			c.network.settle(p, a)
 		}
 	}
@@ -190,7 +254,7 @@ func (c *Cluster) Close() error {
 		c.network.leave(n.ID())
 		problems = append(problems, n.Close())
 	}
-	return errors.Join(problems...)
+	return errors.Join(append(problems, c.controller.Close())...)
 }
 
 // Brokers returns the ids of all brokers that ever started, and which of them run.
@@ -199,7 +263,7 @@ func (c *Cluster) Brokers() (all []BrokerID, running map[BrokerID]bool) {
 	for _, n := range c.network.all() {
 		running[n.ID()] = true
 	}
-	return c.controller.Meta().Brokers, running
+	return c.controller.Image().Brokers(), running
 }
 
 // CreateTopic makes a topic, its replicas placed over the brokers as controller.Place
@@ -212,43 +276,38 @@ func (c *Cluster) CreateTopic(name string, partitions, replication int) error {
 	if c.closed {
 		return ErrClosed
 	}
-	if err := c.controller.CheckTopic(name, partitions); err != nil {
+	id, err := topic.NewID(rand.Reader)
+	if err != nil {
 		return err
 	}
-	placed, err := controller.Place(c.controller.Meta().Brokers, partitions, replication)
+	spec := controller.TopicSpec{Name: name, ID: id, Partitions: partitions, Replication: replication, Partitioner: c.opt.Partitioner.Name()}
+	image := c.controller.Image()
+	if err := controller.CheckTopic(image, spec); err != nil {
+		return err
+	}
+	placed, err := controller.Place(image.Brokers(), partitions, replication)
 	if err != nil {
 		return err
 	}
 	// The replicas are made first: until the topic is recorded they mean nothing.
 	for i, a := range placed {
 		for _, id := range a.Replicas {
-			if err := c.createReplica(Partition{Topic: name, ID: i}, id); err != nil {
+			n, err := c.Node(id)
+			if err == nil {
+				err = n.Create(Partition{Topic: name, ID: i})
+			}
+			if err != nil {
 				return err
 			}
 		}
 	}
-	if err := c.controller.AddTopic(name, partitions, replication, c.opt.Router); err != nil {
+	if err := c.controller.CreateTopic(spec); err != nil {
 		return err
 	}
 	for i, a := range placed {
 		c.network.settle(Partition{Topic: name, ID: i}, a)
 	}
 	return nil
-}
-
-func (c *Cluster) createReplica(p Partition, id BrokerID) error {
-	n := c.network.node(id)
-	if n == nil {
-		return &BrokerDownError{id}
-	}
-	if err := n.Create(p); err != nil {
-		return err
-	}
-	l, err := n.Log(p)
-	if err == nil && (l.EndOffset() > 0 || l.StartOffset() > 0) {
-		err = fmt.Errorf("cluster: %s holds records, and there is no such topic; move the directory away", l.Dir())
-	}
-	return err
 }
 
 // Appended says where a record landed.
@@ -261,41 +320,46 @@ type Appended struct {
 
 // Send routes a record by its key, or in turn if that is nil, and appends it.
 func (c *Cluster) Send(ctx context.Context, name string, r record.Record) (Appended, error) {
-	t, ok := c.controller.Topic(name)
-	if !ok {
+	t := c.controller.Image().Topic(name)
+	if t == nil {
 		return Appended{}, &topic.UnknownError{Name: name}
 	}
-	router, err := topic.RouterByName(t.Router)
+	partitioner, err := topic.PartitionerByName(t.Partitioner)
 	if err != nil {
 		return Appended{}, err
 	}
-	p := Partition{Topic: name}
-	if r.Key == nil {
-		cursor, _ := c.cursors.LoadOrStore(name, new(atomic.Uint64))
-		p.ID = int((cursor.(*atomic.Uint64).Add(1) - 1) % uint64(len(t.Partitions)))
-	} else {
-		p.ID = router.Partition(r.Key, len(t.Partitions))
-	}
-	return c.Append(ctx, p, r)
+	return c.Append(ctx, Partition{Topic: name, ID: c.turns.Choose(name, partitioner, r.Key, len(t.Partitions))}, r)
 }
 
 // Append appends records to a partition, through its leader, and returns when
 // Options.Acks is satisfied. After an error the records may be in the leader's log.
 //
 // Errors: *controller.UnknownPartitionError, *BrokerDownError (the leader: fail over), and
-// those of Node.Append.
+// those of node.Node.Append.
 func (c *Cluster) Append(ctx context.Context, p Partition, rs ...record.Record) (Appended, error) {
 	n, err := c.leader(p)
 	if err != nil {
 		return Appended{}, err
 	}
-	at, err := n.Append(ctx, p, c.opt.Acks, Records(rs...))
+	now := time.Now
+	if c.opt.Log.Now != nil {
+		now = c.opt.Log.Now
+	}
+	format := c.opt.Log.Format
+	if format == nil {
+		format = record.V2
+	}
+	b, err := commitlog.NewBatch(format, rs, record.Encoding{Timestamp: now(), Compression: c.opt.Log.Compression}, commitlog.Limits{})
+	if err != nil {
+		return Appended{}, err
+	}
+	at, err := n.AppendAndWait(ctx, p, c.opt.Acks, b)
 	return Appended{Partition: p, Leader: n.ID(), Offset: at.BaseOffset, Timestamp: at.Timestamp}, err
 }
 
 // leader returns the node that leads a partition.
-func (c *Cluster) leader(p Partition) (*Node, error) {
-	a, ok := c.controller.Assignment(p)
+func (c *Cluster) leader(p Partition) (*node.Node, error) {
+	a, ok := c.controller.Image().Assignment(p)
 	if !ok {
 		return nil, &controller.UnknownPartitionError{Partition: p}
 	}
@@ -303,7 +367,7 @@ func (c *Cluster) leader(p Partition) (*Node, error) {
 }
 
 // Node returns a running broker.
-func (c *Cluster) Node(id BrokerID) (*Node, error) {
+func (c *Cluster) Node(id BrokerID) (*node.Node, error) {
 	if n := c.network.node(id); n != nil {
 		return n, nil
 	}
@@ -312,14 +376,14 @@ func (c *Cluster) Node(id BrokerID) (*Node, error) {
 
 // Assignment returns who leads a partition, and who is active.
 func (c *Cluster) Assignment(p Partition) (replica.Assignment, error) {
-	a, ok := c.controller.Assignment(p)
+	a, ok := c.controller.Image().Assignment(p)
 	if !ok {
 		return a, &controller.UnknownPartitionError{Partition: p}
 	}
 	return a, nil
 }
 
-// Records reads a partition through its leader, up to the high watermark; see Node.Records.
+// Records reads a partition through its leader, up to the high watermark; see node.Node.Records.
 func (c *Cluster) Records(p Partition, from int64) iter.Seq2[record.Record, error] {
 	n, err := c.leader(p)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"logbook/engine/cluster"
 	"logbook/engine/commitlog"
 	"logbook/engine/controller"
+	"logbook/engine/node"
 	"logbook/engine/record"
 	"logbook/engine/replica"
 	"logbook/engine/topic"
@@ -80,7 +81,7 @@ func (w *world) mustSend(values ...string) {
 	}
 }
 
-func (w *world) failover() controller.Failover {
+func (w *world) failover() controller.FailoverResult {
 	w.t.Helper()
 	f, err := w.Failover(w.t.Context(), flights0)
 	require.NoError(w.t, err)
@@ -97,10 +98,8 @@ func (w *world) values(id int) []string {
 	w.t.Helper()
 	n, err := w.Node(replica.BrokerID(id))
 	require.NoError(w.t, err)
-	l, err := n.Log(flights0)
-	require.NoError(w.t, err)
 	out := []string{}
-	for r, err := range l.Records(l.StartOffset()) {
+	for r, err := range n.Own(flights0) {
 		require.NoError(w.t, err)
 		out = append(out, string(r.Value))
 	}
@@ -127,7 +126,7 @@ func (w *world) active() []replica.BrokerID {
 	w.t.Helper()
 	a, err := w.Assignment(flights0)
 	require.NoError(w.t, err)
-	return a.Active
+	return a.ISR
 }
 
 func TestPlacementIsTheSeeds(t *testing.T) {
@@ -151,13 +150,11 @@ func TestEveryActiveReplicaHoldsTheLeadersBytes(t *testing.T) {
 			for i := range 20 {
 				w.mustSend(fmt.Sprint("record ", i))
 			}
-			var sums [][]commitlog.Sum
+			var sums [][]commitlog.FrameDigest
 			for id := 1; id <= 3; id++ {
 				n, err := w.Node(replica.BrokerID(id))
 				require.NoError(t, err)
-				l, err := n.Log(flights0)
-				require.NoError(t, err)
-				s, err := l.Sums(0, 100)
+				s, err := n.FrameDigests(flights0, 0, 100)
 				require.NoError(t, err)
 				sums = append(sums, s)
 			}
@@ -179,10 +176,12 @@ func TestWritesGoThroughTheLeaderAlone(t *testing.T) {
 	w := newWorld(t, 2, cluster.Options{})
 	n, err := w.Node(2)
 	require.NoError(t, err)
-	_, err = n.Append(t.Context(), flights0, replica.AllActive, cluster.Records(record.Record{Value: []byte("x")}))
-	var nl *cluster.NotLeaderError
+	b, err := commitlog.NewBatch(record.V2, []record.Record{{Value: []byte("x")}}, record.Encoding{Timestamp: time.Unix(0, 0)}, commitlog.Limits{})
+	require.NoError(t, err)
+	_, err = n.AppendAndWait(t.Context(), flights0, replica.AllInSync, b)
+	var nl *node.NotLeaderError
 	require.ErrorAs(t, err, &nl)
-	assert.Equal(t, cluster.NotLeaderError{Partition: flights0, Broker: 2, Leader: 1, Epoch: 1}, *nl)
+	assert.Equal(t, node.NotLeaderError{Partition: flights0, Broker: 2, Leader: 1, LeaderEpoch: 1}, *nl)
 }
 
 // P4c and P4d: a follower that cannot store is named, the leader's record stays, the lag
@@ -198,7 +197,7 @@ func TestFollowerThatCannotStore(t *testing.T) {
 		return nil
 	}
 	err := w.send("c")
-	var re *cluster.ReplicationError
+	var re *node.ReplicationError
 	require.ErrorAs(t, err, &re)
 	assert.Equal(t, int64(2), re.Offset)
 	assert.Equal(t, replica.BrokerID(1), re.Leader)
@@ -253,7 +252,7 @@ func TestDivergenceIsReportedAndNothingChanges(t *testing.T) {
 			w.start(1, 2)
 			before := w.values(2)
 			err := w.CatchUp(t.Context(), flights0, 2)
-			var d *cluster.ReplicaDivergenceError
+			var d *node.ReplicaDivergenceError
 			require.ErrorAs(t, err, &d)
 			assert.Equal(t, []any{replica.BrokerID(1), replica.BrokerID(2), c.offset}, []any{d.Leader, d.Follower, d.Offset})
 			assert.Equal(t, before, w.values(2))
@@ -274,7 +273,7 @@ func TestFailoverAndRecovery(t *testing.T) {
 	var down *cluster.BrokerDownError
 	require.ErrorAs(t, w.send("x"), &down, "nobody is promoted unasked")
 	f := w.failover()
-	assert.Equal(t, controller.Failover{Partition: flights0, Old: 1, New: 2, Epoch: 2, End: 3, Active: []replica.BrokerID{2, 3}}, f)
+	assert.Equal(t, controller.FailoverResult{Partition: flights0, Old: 1, New: 2, LeaderEpoch: 2, LogEndOffset: 3, ISR: []replica.BrokerID{2, 3}}, f)
 	w.mustSend("3 again")
 	assert.Equal(t, []string{"0", "1", "2", "3 again"}, w.values(2))
 	assert.Equal(t, w.values(2), w.values(3))

@@ -1,16 +1,20 @@
 package cluster
 
 import (
+	"maps"
+	"slices"
 	"sync"
 
+	"logbook/engine/node"
 	"logbook/engine/replica"
 )
 
 // network is the Transport between the nodes of one process: a message is in the other
 // node's inbox when Send returns.
 type network struct {
-	mu    sync.RWMutex
-	nodes map[BrokerID]*Node
+	mu      sync.RWMutex
+	nodes   map[BrokerID]*node.Node
+	running map[BrokerID]func() // stop what drives each
 }
 
 func (w *network) Send(p Partition, m replica.Message) error {
@@ -22,25 +26,26 @@ func (w *network) Send(p Partition, m replica.Message) error {
 	return nil
 }
 
-func (w *network) node(id BrokerID) *Node {
+func (w *network) node(id BrokerID) *node.Node {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
 	return w.nodes[id]
 }
 
-func (w *network) join(n *Node) {
+func (w *network) join(n *node.Node, stop func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.nodes[n.ID()] = n
+	w.nodes[n.ID()], w.running[n.ID()] = n, stop
 }
 
 // leave takes a node off the network and tells the others.
-func (w *network) leave(id BrokerID) *Node {
+func (w *network) leave(id BrokerID) *node.Node {
 	w.mu.Lock()
-	n := w.nodes[id]
+	n, stop := w.nodes[id], w.running[id]
 	delete(w.nodes, id)
 	w.mu.Unlock()
 	if n != nil {
+		stop()
 		for _, other := range w.all() {
 			other.Unreachable(id, (&BrokerDownError{id}).Error())
 		}
@@ -48,12 +53,12 @@ func (w *network) leave(id BrokerID) *Node {
 	return n
 }
 
-func (w *network) all() []*Node {
+func (w *network) all() []*node.Node {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
-	var nodes []*Node
-	for _, n := range w.nodes {
-		nodes = append(nodes, n)
+	var nodes []*node.Node
+	for _, id := range slices.Sorted(maps.Keys(w.nodes)) {
+		nodes = append(nodes, w.nodes[id])
 	}
 	return nodes
 }

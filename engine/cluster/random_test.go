@@ -18,6 +18,7 @@ import (
 	"logbook/engine/cluster"
 	"logbook/engine/commitlog"
 	"logbook/engine/controller"
+	"logbook/engine/node"
 	"logbook/engine/record"
 	"logbook/engine/replica"
 	"logbook/engine/vfs"
@@ -219,7 +220,7 @@ func (h *history) send(ctx context.Context) error {
 	value := fmt.Sprint("value ", h.sent)
 	at, err := h.Append(ctx, flights0, record.Record{Value: []byte(value)})
 	if err != nil {
-		if _, ok := errors.AsType[*cluster.ReplicationError](err); ok {
+		if _, ok := errors.AsType[*node.ReplicationError](err); ok {
 			h.seen["not on all"]++
 		}
 		return nil
@@ -245,7 +246,7 @@ func (h *history) failover(ctx context.Context) error {
 		}
 		if _, ok := errors.AsType[*controller.NoEligibleReplicaError](err); ok {
 			h.seen["nobody can lead"]++
-			for _, id := range before.Active {
+			for _, id := range before.ISR {
 				if n, err := h.Node(id); err == nil && id != before.Leader && n.Report(flights0).Err == nil {
 					return fmt.Errorf("nobody can lead, and broker %d is active and there", id)
 				}
@@ -257,7 +258,7 @@ func (h *history) failover(ctx context.Context) error {
 		return nil
 	}
 	h.seen["failed over"]++
-	if after.Leader != f.New || after.Epoch != before.Epoch+1 || !slices.Contains(before.Active, f.New) {
+	if after.Leader != f.New || after.LeaderEpoch != before.LeaderEpoch+1 || !slices.Contains(before.ISR, f.New) {
 		return fmt.Errorf("failover %+v led from %+v to %+v", f, before, after)
 	}
 	return nil
@@ -269,31 +270,25 @@ func (h *history) check() error {
 	if err != nil {
 		return err
 	}
-	var leaderSums []commitlog.Sum
+	var leaderSums []commitlog.FrameDigest
 	hw := int64(0)
 	if n, err := h.Node(a.Leader); err == nil {
-		if l, err := n.Log(flights0); err == nil {
-			if leaderSums, err = l.Sums(0, 1<<20); err != nil {
-				return err
-			}
-			if hw, err = n.HighWatermark(flights0); err != nil {
+		if s, err := n.Status(flights0); err == nil {
+			hw = s.HighWatermark
+			if leaderSums, err = n.FrameDigests(flights0, 0, 1<<20); err != nil {
 				return err
 			}
 		}
 	}
-	for _, id := range a.Active {
+	for _, id := range a.ISR {
 		n, err := h.Node(id)
 		if err != nil {
 			continue
 		}
-		l, err := n.Log(flights0)
-		if err != nil {
-			return fmt.Errorf("broker %d: %w", id, err)
-		}
-		if err := h.checkActive(id, l); err != nil {
+		if err := h.checkActive(id, n); err != nil {
 			return err
 		}
-		sums, err := l.Sums(0, 1<<20)
+		sums, err := n.FrameDigests(flights0, 0, 1<<20)
 		if err != nil {
 			return err
 		}
@@ -311,11 +306,11 @@ func (h *history) check() error {
 }
 
 // checkActive: an active replica holds every acknowledged record, where it was.
-func (h *history) checkActive(id replica.BrokerID, l *commitlog.Log) error {
+func (h *history) checkActive(id replica.BrokerID, n *node.Node) error {
 	held := map[int64]string{}
-	for r, err := range l.Records(0) {
+	for r, err := range n.Own(flights0) {
 		if err != nil {
-			return err
+			return fmt.Errorf("broker %d: %w", id, err)
 		}
 		held[r.Offset] = string(r.Value)
 	}

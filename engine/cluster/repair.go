@@ -6,6 +6,7 @@ import (
 
 	"logbook/engine/commitlog"
 	"logbook/engine/controller"
+	"logbook/engine/node"
 	"logbook/engine/replica"
 )
 
@@ -20,14 +21,14 @@ type Status struct {
 
 // ReplicaStatus describes one replica.
 type ReplicaStatus struct {
-	Broker  BrokerID
-	Leader  bool
-	Active  bool
-	Known   bool  // the replica can be asked; else End and Lag are unknown, not zero
-	End     int64 // of its log: the offset that its next record gets
-	Lag     int64 // how far End trails the leader's; negative: it is ahead
-	HasLag  bool  // Lag is known: both replicas are
-	Problem error // why it cannot be asked, or stands still
+	Broker       BrokerID
+	Leader       bool
+	InSync       bool
+	Known        bool  // the replica can be asked; else End and Lag are unknown, not zero
+	LogEndOffset int64 // of its log: the offset that its next record gets
+	Lag          int64 // how far End trails the leader's; negative: it is ahead
+	HasLag       bool  // Lag is known: both replicas are
+	Problem      error // why it cannot be asked, or stands still
 }
 
 // Status describes a partition.
@@ -40,22 +41,22 @@ func (c *Cluster) Status(p Partition) (Status, error) {
 	leaderEnd, leaderKnown := int64(0), false
 	for _, id := range a.Replicas {
 		r := ReplicaStatus{Broker: id, Leader: id == a.Leader}
-		for _, active := range a.Active {
-			r.Active = r.Active || active == id
+		for _, active := range a.ISR {
+			r.InSync = r.InSync || active == id
 		}
 		if rs, err := c.replicaStatus(p, id); err != nil {
 			r.Problem = err
 		} else {
-			r.Known, r.End, r.Problem = true, rs.End, rs.Problem
+			r.Known, r.LogEndOffset, r.Problem = true, rs.LogEndOffset, rs.Problem
 			if r.Leader {
-				leaderEnd, leaderKnown, s.HighWatermark = rs.End, true, rs.HighWatermark
+				leaderEnd, leaderKnown, s.HighWatermark = rs.LogEndOffset, true, rs.HighWatermark
 			}
 		}
 		s.Replicas = append(s.Replicas, r)
 	}
 	for i := range s.Replicas {
 		if r := &s.Replicas[i]; r.Known && leaderKnown {
-			r.Lag, r.HasLag = leaderEnd-r.End, true
+			r.Lag, r.HasLag = leaderEnd-r.LogEndOffset, true
 		}
 	}
 	return s, nil
@@ -72,14 +73,14 @@ func (c *Cluster) replicaStatus(p Partition, id BrokerID) (replica.Status, error
 // CatchUp copies to a follower what it lacks, after comparing all that it has with the
 // leader's.
 //
-// Errors: *ReplicaDivergenceError, *BrokerDownError, *NoReplicaError,
+// Errors: *node.ReplicaDivergenceError, *BrokerDownError, *NoReplicaError,
 // *CorruptReplicaError, *MissingReplicaError, and what kept it from storing.
 func (c *Cluster) CatchUp(ctx context.Context, p Partition, follower BrokerID) error {
 	n, err := c.follower(p, follower)
 	if err != nil {
 		return err
 	}
-	return n.CatchUp(ctx, p)
+	return n.CommandAndWait(ctx, p, (*node.Node).CatchUp)
 }
 
 // Recover makes a replica that was dropped by a failover active again, as a follower: it
@@ -91,28 +92,28 @@ func (c *Cluster) Recover(ctx context.Context, p Partition, id BrokerID) error {
 	if err != nil {
 		return err
 	}
-	return n.Recover(ctx, p)
+	return n.CommandAndWait(ctx, p, (*node.Node).Recover)
 }
 
 // follower returns a running broker, and makes sure that the partition's leader runs too.
-func (c *Cluster) follower(p Partition, id BrokerID) (*Node, error) {
+func (c *Cluster) follower(p Partition, id BrokerID) (*node.Node, error) {
 	if _, err := c.leader(p); err != nil {
 		return nil, err
 	}
 	return c.Node(id)
 }
 
-// Failover gives a partition whose leader is down a new one; see controller.Manual.
+// Failover gives a partition whose leader is down a new one; see controller.Manual.Failover.
 //
 // Errors: *controller.LeaderStillAvailableError, *controller.NoEligibleReplicaError,
-// *ReplicaDivergenceError, *controller.UnknownPartitionError, and what kept the decision
+// *node.ReplicaDivergenceError, *controller.UnknownPartitionError, and what kept the decision
 // from being written. After each of them the recorded leader is the old one.
-func (c *Cluster) Failover(ctx context.Context, p Partition) (controller.Failover, error) {
+func (c *Cluster) Failover(ctx context.Context, p Partition) (controller.FailoverResult, error) {
 	f, err := c.controller.Failover(ctx, p, prober{c.network})
 	if d, ok := errors.AsType[*controller.DivergenceError](err); ok {
-		err = &ReplicaDivergenceError{Partition: p, Leader: d.First, Follower: d.Second, Offset: d.Offset, Err: err}
+		err = &node.ReplicaDivergenceError{Partition: p, Leader: d.First, Follower: d.Second, Offset: d.Offset, Err: err}
 	}
-	if a, ok := c.controller.Assignment(p); ok && err == nil {
+	if a, ok := c.controller.Image().Assignment(p); ok && err == nil {
 		c.network.settle(p, a)
 	}
 	return f, err
@@ -129,14 +130,10 @@ func (b prober) Report(_ context.Context, p Partition, id BrokerID) controller.R
 	return n.Report(p)
 }
 
-func (b prober) Sums(_ context.Context, p Partition, id BrokerID, from int64, max int) ([]commitlog.Sum, error) {
+func (b prober) FrameDigests(_ context.Context, p Partition, id BrokerID, from int64, max int) ([]commitlog.FrameDigest, error) {
 	n := b.network.node(id)
 	if n == nil {
 		return nil, &BrokerDownError{id}
 	}
-	l, err := n.Log(p)
-	if err != nil {
-		return nil, err
-	}
-	return l.Sums(from, max)
+	return n.FrameDigests(p, from, max)
 }

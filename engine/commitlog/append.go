@@ -3,7 +3,6 @@ package commitlog
 import (
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"logbook/engine/record"
@@ -46,155 +45,88 @@ type cohort struct {
 // Errors: *TooLargeError, *record.FrameError (the format cannot store a record),
 // ErrEmptyAppend, ErrClosed, *PoisonedError. After any but the last, nothing was stored.
 func (l *Log) Append(records ...record.Record) (Appended, error) {
-	if err := l.checkLimits(records); err != nil {
+	b := batches.Get().(*Batch)
+	defer batches.Put(b)
+	if err := b.encode(l.format, records, record.Encoding{Timestamp: l.opt.Now(), Compression: l.opt.Compression}, l.limits()); err != nil {
 		return Appended{}, err
 	}
-	e := encoders.Get().(*encoder)
-	defer encoders.Put(e)
-	var err error
-	e.buf, err = l.format.AppendFrames(e.buf[:0], records, record.Encoding{
-		Timestamp: l.opt.Now(), Compression: l.opt.Compression,
-	})
-	if err != nil {
-		return Appended{}, err
-	}
-	if err := e.describe(l.format, nil); err != nil {
-		return Appended{}, err
-	}
-	return l.enqueue(e)
+	return l.append(b)
 }
 
 // AppendBatch stores frames that somebody else encoded, as they come: only their
 // offsets and leader epoch are patched, in a copy. Every record in them is decoded once,
 // so that nothing unreadable is stored.
 func (l *Log) AppendBatch(frames []byte) (Appended, error) {
-	if len(frames) == 0 {
-		return Appended{}, ErrEmptyAppend
-	}
-	if len(frames) > l.opt.MaxBatchBytes {
-		return Appended{}, &TooLargeError{What: "batch", Size: len(frames), Limit: l.opt.MaxBatchBytes}
-	}
-	e := encoders.Get().(*encoder)
-	defer encoders.Put(e)
-	e.buf = append(e.buf[:0], frames...)
-	i := 0
-	if err := e.describe(l.format, func(f record.Frame) error { return e.checkFrame(l, f, &i) }); err != nil {
+	b := batches.Get().(*Batch)
+	defer batches.Put(b)
+	b.buf = append(b.buf[:0], frames...)
+	if err := b.parse(l.format, l.limits()); err != nil {
 		return Appended{}, err
 	}
-	return l.enqueue(e)
+	return l.append(b)
 }
 
-func (l *Log) checkLimits(records []record.Record) error {
-	if len(records) == 0 {
-		return ErrEmptyAppend
+func (l *Log) append(b *Batch) (Appended, error) {
+	p, err := l.Begin(b)
+	if err != nil {
+		return Appended{}, err
 	}
-	total := 0
-	for i := range records {
-		r := &records[i]
-		if err := l.checkSize(r, i); err != nil {
-			return err
-		}
-		if total += r.Size() + 32; total > l.opt.MaxBatchBytes {
-			return &TooLargeError{What: "batch", Index: i, Size: total, Limit: l.opt.MaxBatchBytes}
-		}
-	}
-	return nil
+	return p.Wait()
 }
 
-// checkSize holds the i-th record of an append to the log's limits.
-func (l *Log) checkSize(r *record.Record, i int) error {
-	if len(r.Key) > l.opt.MaxKeyBytes {
-		return &TooLargeError{What: "key", Index: i, Size: len(r.Key), Limit: l.opt.MaxKeyBytes}
-	}
-	if n := r.Size(); n > l.opt.MaxRecordBytes {
-		return &TooLargeError{What: "record", Index: i, Size: n, Limit: l.opt.MaxRecordBytes}
-	}
-	return nil
+// Pending is an append that has its place in the log's order, and is not durable yet.
+type Pending struct {
+	log       *Log
+	cohort    *cohort
+	before    int64 // records of the cohort ahead of it
+	records   int64
+	timestamp time.Time
 }
 
-// encoder is the reusable state of one append: everything that can be done before the
-// log's lock is taken.
-type encoder struct {
-	buf       []byte
-	frames    []frameRef // base and next count from 0 until the log assigns offsets
-	records   int64      // offsets covered
-	timestamp time.Time  // of the first record
-	it        record.Iterator
-}
-
-var encoders = sync.Pool{New: func() any { return new(encoder) }}
-
-// describe fills frames from buf. check, if not nil, is asked about each.
-func (e *encoder) describe(format record.Format, check func(record.Frame) error) error {
-	e.frames, e.records = e.frames[:0], 0
-	for at := 0; at < len(e.buf); {
-		f, err := format.Parse(e.buf[at:])
-		if err != nil {
-			return err
-		}
-		if check != nil {
-			if err := check(f); err != nil {
-				return err
-			}
-		}
-		if at == 0 {
-			e.timestamp = f.BaseTimestamp
-		}
-		n := f.NextOffset() - f.BaseOffset
-		e.frames = append(e.frames, frameRef{
-			base: e.records, next: e.records + n, size: len(f.Bytes), timestamp: f.MaxTimestamp.UnixNano(),
-		})
-		e.records += n
-		at += len(f.Bytes)
+// Begin gives a batch its place after all that were begun before, and returns at once. The
+// batch is the log's from then on. Wait must be called: it may be what makes the batch
+// durable.
+//
+// Errors: ErrClosed, *PoisonedError, and an error where the batch is of another format.
+func (l *Log) Begin(b *Batch) (Pending, error) {
+	if b.format != l.format {
+		return Pending{}, fmt.Errorf("commitlog: a batch of format %d for the log in %s, which has format %d", b.format.Version(), l.dir, l.format.Version())
 	}
-	return nil
-}
-
-// checkFrame decodes every record of a frame that somebody else encoded and holds it to
-// the log's limits. i counts the records of the append.
-func (e *encoder) checkFrame(l *Log, f record.Frame, i *int) error {
-	if f.Count == 0 {
-		return ErrEmptyAppend
-	}
-	if covered := f.NextOffset() - f.BaseOffset; int64(f.Count) != covered {
-		return &record.FrameError{Version: f.Version, Field: "records_count", Err: record.ErrMalformed,
-			Reason: fmt.Sprintf("%d records in %d offsets; only compaction may leave gaps", f.Count, covered)}
-	}
-	for e.it.Reset(f); e.it.Next(); *i++ {
-		r := e.it.Record()
-		if err := l.checkSize(&r, *i); err != nil {
-			return err
-		}
-	}
-	return e.it.Err()
-}
-
-// enqueue adds the frames to the cohort that commits next and waits.
-func (l *Log) enqueue(e *encoder) (Appended, error) {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	if err := l.refusal(); err != nil {
-		l.mu.Unlock()
-		return Appended{}, err
+		return Pending{}, err
 	}
 	co := l.queue
-	before := co.records
-	co.records += e.records
+	p := Pending{log: l, cohort: co, before: co.records, records: b.records, timestamp: b.timestamp}
+	co.records += b.records
 	if len(co.buf) == 0 {
-		co.buf, e.buf = e.buf, co.buf // the first one lends its buffer: no copy for a lone writer
+		co.buf, b.buf = b.buf, co.buf // the first one lends its buffer: no copy for a lone writer
 	} else {
-		co.buf = append(co.buf, e.buf...)
+		co.buf = append(co.buf, b.buf...)
 	}
-	for _, r := range e.frames {
-		r.base += before
-		r.next += before
+	for _, r := range b.frames {
+		r.base += p.before
+		r.next += p.before
 		co.frames = append(co.frames, r)
 	}
-	l.mu.Unlock()
-	if err := l.opt.Committer.commit(l, co); err != nil {
-		return Appended{}, err
+	return p, nil
+}
+
+// Wait returns when the batch is durable, as Options.Sync defines it.
+//
+// Error: *PoisonedError: nobody knows whether it is stored.
+func (p Pending) Wait() (Appended, error) {
+	select {
+	case <-p.cohort.done:
+	default:
+		_ = p.log.opt.Committer.commit(p.log, p.cohort) // its error is the cohort's
 	}
-	base := co.base + before
-	return Appended{BaseOffset: base, LastOffset: base + e.records - 1, Timestamp: e.timestamp}, nil
+	if p.cohort.err != nil {
+		return Appended{}, p.cohort.err
+	}
+	base := p.cohort.base + p.before
+	return Appended{BaseOffset: base, LastOffset: base + p.records - 1, Timestamp: p.timestamp}, nil
 }
 
 // refusal says why the log takes no appends, if it does not. l.mu is held.

@@ -3,6 +3,7 @@ package commitlog
 import (
 	"runtime"
 	"sync"
+	"time"
 )
 
 // Committer makes appends durable, many at a time. It works in rounds: a round takes
@@ -17,6 +18,10 @@ import (
 // Logs given the same Committer share its rounds: their files are written one after
 // another and synced together.
 type Committer struct {
+	// patience is how long a round waits for a log's sync before it goes on without it; 0:
+	// for as long as it takes.
+	patience time.Duration
+
 	mu       sync.Mutex
 	running  bool
 	dirty    []*Log // logs with something queued
@@ -26,6 +31,11 @@ type Committer struct {
 
 // NewCommitter returns a committer for the logs of one engine.
 func NewCommitter() *Committer { return &Committer{} }
+
+// NewPatientCommitter returns a committer for the logs of one disk. A log whose sync takes
+// longer than patience is left behind, and goes on when its sync returns: the others do
+// not wait for it, nor for a write of its own that comes later.
+func NewPatientCommitter(patience time.Duration) *Committer { return &Committer{patience: patience} }
 
 // commit makes sure that what is queued in l gets committed, and waits until c is.
 func (c *Committer) commit(l *Log, co *cohort) error {
@@ -67,8 +77,8 @@ func (c *Committer) run() {
 	}
 }
 
-// patience is how many times in a row gather yields without anybody arriving.
-const patience = 16
+// yields is how many times in a row gather yields without anybody arriving.
+const yields = 16
 
 // gather yields the processor until as many appends are queued as the last round
 // answered, or no more arrive. It never sleeps: with one writer it returns at once.
@@ -83,7 +93,7 @@ func (c *Committer) gather() {
 		}
 		if queued > last {
 			idle, last = 0, queued
-		} else if idle++; idle > patience {
+		} else if idle++; idle > yields {
 			return
 		}
 		runtime.Gosched()
@@ -102,7 +112,7 @@ func (c *Committer) round() {
 	// One after another the files are written, then synced at the same time: the file
 	// system joins syncs that wait for the same journal commit. A log that is busy, being
 	// compacted, say, is served when it is free; the others do not wait for it.
-	if len(logs) == 1 {
+	if len(logs) == 1 && c.patience == 0 {
 		l := logs[0]
 		if l.round.TryLock() {
 			l.endRound(l.beginRound())
@@ -124,5 +134,16 @@ func (c *Committer) round() {
 	for i, l := range begun {
 		wg.Go(func() { l.endRound(cohorts[i]) })
 	}
-	wg.Wait()
+	if c.patience == 0 {
+		wg.Wait()
+		return
+	}
+	all := make(chan struct{})
+	go func() { wg.Wait(); close(all) }()
+	enough := time.NewTimer(c.patience)
+	defer enough.Stop()
+	select {
+	case <-all:
+	case <-enough.C: // the rest hold their logs' round locks: nobody is kept waiting but their own writers
+	}
 }

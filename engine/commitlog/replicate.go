@@ -128,29 +128,29 @@ func (e *SequenceError) Error() string {
 	return fmt.Sprintf("commitlog: cannot store a replica's frames in %s: %s; fetch again from the log end", e.Dir, e.What)
 }
 
-// Sum identifies a frame by its content, so that two logs can be compared without
+// FrameDigest identifies a frame by its content, so that two logs can be compared without
 // sending either.
-type Sum struct {
-	Base  int64  `json:"base_offset"`
-	Next  int64  `json:"next_offset"` // the frame holds offsets [Base, Next)
-	Epoch int32  `json:"leader_epoch"`
-	Hash  uint64 `json:"hash"` // the first 8 bytes of SHA-256 over the frame
+type FrameDigest struct {
+	BaseOffset  int64  `json:"base_offset"`
+	NextOffset  int64  `json:"next_offset"` // the frame holds offsets [BaseOffset, NextOffset)
+	LeaderEpoch int32  `json:"leader_epoch"`
+	Hash        uint64 `json:"hash"` // the first 8 bytes of SHA-256 over the frame
 }
 
-// Sums returns the sums of the frames from an offset on, at most n of them, ending at the
+// FrameDigests returns the digests of the frames from an offset on, at most n of them, ending at the
 // log end.
 //
 // Errors: those of Reader.Next.
-func (l *Log) Sums(from int64, n int) ([]Sum, error) {
-	var sums []Sum
+func (l *Log) FrameDigests(from int64, n int) ([]FrameDigest, error) {
+	var digests []FrameDigest
 	err := l.eachFrame(from, func(f record.Frame) bool {
 		h := sha256.Sum256(f.Bytes)
-		sums = append(sums, Sum{
-			Base: f.BaseOffset, Next: f.NextOffset(), Epoch: l.epochAt(f.BaseOffset), Hash: binary.BigEndian.Uint64(h[:]),
+		digests = append(digests, FrameDigest{
+			BaseOffset: f.BaseOffset, NextOffset: f.NextOffset(), LeaderEpoch: l.epochAt(f.BaseOffset), Hash: binary.BigEndian.Uint64(h[:]),
 		})
-		return len(sums) < n
+		return len(digests) < n
 	})
-	return sums, err
+	return digests, err
 }
 
 func (l *Log) eachFrame(from int64, visit func(record.Frame) bool) error {

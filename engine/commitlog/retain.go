@@ -13,6 +13,9 @@ type Retention struct {
 	Age time.Duration
 	// Bytes lets the oldest segments go as long as at least this much stays.
 	Bytes int64
+	// Below keeps what is at or above an offset, whatever the other limits say; 0 is no
+	// limit. A replica must not forget what is not yet known to be safe.
+	Below int64
 }
 
 // Retain deletes whole closed segments from the front, as r allows, and returns how
@@ -72,7 +75,7 @@ func (l *Log) expired(r Retention) (int, error) {
 		}
 		old := r.Age > 0 && newest < deadline
 		big := r.Bytes > 0 && total-s.size >= r.Bytes
-		if !old && !big {
+		if !old && !big || r.Below > 0 && s.end > r.Below {
 			break
 		}
 		total -= s.size

@@ -12,7 +12,7 @@ import (
 func FuzzOffsetFile(f *testing.F) {
 	f.Add([]byte(`{"version":1,"offset":123}`))
 	f.Add([]byte(`{"version":1,"offset":-1}`))
-	p := consumer.Progress{Consumer: "w", Topic: "t"}
+	p := consumer.OffsetKey{Consumer: "w", Topic: "t"}
 	clean := vfs.NewMem()
 	if err := consumer.NewFileStore(clean, "offsets").Commit(p, 1); err != nil {
 		f.Fatal(err)

@@ -14,17 +14,17 @@ import (
 )
 
 // Progress names whose committed offset in which partition.
-type Progress struct {
+type OffsetKey struct {
 	Consumer  string // a consumer's id or a group's name
 	Topic     string
 	Partition int
 }
 
-func (p Progress) String() string {
+func (p OffsetKey) String() string {
 	return fmt.Sprintf("%s in %s/%d", p.Consumer, p.Topic, p.Partition)
 }
 
-func (p Progress) validate() error {
+func (p OffsetKey) validate() error {
 	if err := topic.CheckName("consumer", p.Consumer); err != nil {
 		return err
 	}
@@ -42,32 +42,32 @@ func (p Progress) validate() error {
 type OffsetStore interface {
 	// Committed returns the committed offset; ok is false where none ever was, which is
 	// not the same as 0. Error: *OffsetCorruptionError.
-	Committed(p Progress) (offset int64, ok bool, err error)
+	Committed(p OffsetKey) (offset int64, ok bool, err error)
 	// Commit stores an offset durably: after a crash the old one or the new one is there.
 	// It never goes back. Errors: *OffsetRegressionError, *OffsetCorruptionError (the
 	// stored offset is damaged and stays as it is), *topic.NameError.
-	Commit(p Progress, offset int64) error
+	Commit(p OffsetKey, offset int64) error
 	Close() error
 }
 
 // OffsetRegressionError: a commit below the committed offset.
 type OffsetRegressionError struct {
-	Progress          Progress
+	Key               OffsetKey
 	Committed, Wanted int64
 }
 
 func (e *OffsetRegressionError) Error() string {
-	return fmt.Sprintf("consumer: cannot commit offset %d for %s: %d is committed and progress never goes back; seek to replay without committing", e.Wanted, e.Progress, e.Committed)
+	return fmt.Sprintf("consumer: cannot commit offset %d for %s: %d is committed and progress never goes back; seek to replay without committing", e.Wanted, e.Key, e.Committed)
 }
 
 // NegativeOffsetError: a commit of, or a seek to, an offset below 0.
 type NegativeOffsetError struct {
-	Progress Progress
-	Offset   int64
+	Key    OffsetKey
+	Offset int64
 }
 
 func (e *NegativeOffsetError) Error() string {
-	return fmt.Sprintf("consumer: offset %d for %s is negative; offsets count from 0", e.Offset, e.Progress)
+	return fmt.Sprintf("consumer: offset %d for %s is negative; offsets count from 0", e.Offset, e.Key)
 }
 
 // OffsetCorruptionError: a stored offset is not what was written.
@@ -108,12 +108,12 @@ func NewFileStore(fsys vfs.FS, root string) *FileStore {
 	return &FileStore{fs: fsys, root: root}
 }
 
-func (s *FileStore) file(p Progress) string {
+func (s *FileStore) file(p OffsetKey) string {
 	return filepath.Join(s.root, p.Consumer, p.Topic, fmt.Sprintf("partition-%06d.offset", p.Partition))
 }
 
 // Committed implements OffsetStore.
-func (s *FileStore) Committed(p Progress) (int64, bool, error) {
+func (s *FileStore) Committed(p OffsetKey) (int64, bool, error) {
 	if err := p.validate(); err != nil {
 		return 0, false, err
 	}
@@ -141,7 +141,7 @@ func (s *FileStore) Committed(p Progress) (int64, bool, error) {
 }
 
 // Commit implements OffsetStore.
-func (s *FileStore) Commit(p Progress, offset int64) error {
+func (s *FileStore) Commit(p OffsetKey, offset int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old, ok, err := s.Committed(p)
@@ -165,12 +165,12 @@ func (s *FileStore) Commit(p Progress, offset int64) error {
 // Close implements OffsetStore; there is nothing to close.
 func (s *FileStore) Close() error { return nil }
 
-func checkCommit(p Progress, old int64, ok bool, offset int64) error {
+func checkCommit(p OffsetKey, old int64, ok bool, offset int64) error {
 	if offset < 0 {
-		return &NegativeOffsetError{Progress: p, Offset: offset}
+		return &NegativeOffsetError{Key: p, Offset: offset}
 	}
 	if ok && offset < old {
-		return &OffsetRegressionError{Progress: p, Committed: old, Wanted: offset}
+		return &OffsetRegressionError{Key: p, Committed: old, Wanted: offset}
 	}
 	return nil
 }

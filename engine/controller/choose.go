@@ -1,8 +1,6 @@
 package controller
 
 import (
-	"context"
-	"fmt"
 	"slices"
 
 	"logbook/engine/replica"
@@ -22,8 +20,8 @@ type Choice func(a replica.Assignment, reports []Report) replica.BrokerID
 func Longest(a replica.Assignment, reports []Report) replica.BrokerID {
 	best, end := replica.None, int64(-1)
 	for _, r := range reports {
-		if r.Err == nil && r.End > end && slices.Contains(a.Active, r.Broker) {
-			best, end = r.Broker, r.End
+		if r.Err == nil && r.LogEndOffset > end && slices.Contains(a.ISR, r.Broker) {
+			best, end = r.Broker, r.LogEndOffset
 		}
 	}
 	return best
@@ -34,7 +32,7 @@ func Candidates(a replica.Assignment, reports []Report) (ids []replica.BrokerID,
 	reasons = map[replica.BrokerID]string{}
 	for _, r := range reports {
 		switch {
-		case !slices.Contains(a.Active, r.Broker):
+		case !slices.Contains(a.ISR, r.Broker):
 			reasons[r.Broker] = "not active: it may lack acknowledged records"
 		case r.Err != nil:
 			reasons[r.Broker] = r.Err.Error()
@@ -43,51 +41,4 @@ func Candidates(a replica.Assignment, reports []Report) (ids []replica.BrokerID,
 		}
 	}
 	return ids, reasons
-}
-
-// compareCandidates makes sure that every candidate's log is the same as the chosen one's
-// as far as both go.
-func compareCandidates(ctx context.Context, probe Prober, p Partition, chosen Report, others []Report) error {
-	for _, o := range others {
-		if o.Broker == chosen.Broker {
-			continue
-		}
-		at, err := firstDifference(ctx, probe, p, chosen, o)
-		if err != nil {
-			return err
-		}
-		if at >= 0 {
-			first, second := min(chosen.Broker, o.Broker), max(chosen.Broker, o.Broker)
-			return &DivergenceError{Partition: p, First: first, Second: second, Offset: at}
-		}
-	}
-	return nil
-}
-
-// firstDifference returns the first offset at which two logs differ where both have
-// records; -1: nowhere.
-func firstDifference(ctx context.Context, probe Prober, p Partition, a, b Report) (int64, error) {
-	const n = 4096
-	end := min(a.End, b.End)
-	for at := max(a.Start, b.Start); at < end; {
-		sa, err := probe.Sums(ctx, p, a.Broker, at, n)
-		if err != nil {
-			return 0, fmt.Errorf("controller: comparing brokers %d and %d: %w", a.Broker, b.Broker, err)
-		}
-		sb, err := probe.Sums(ctx, p, b.Broker, at, n)
-		if err != nil {
-			return 0, fmt.Errorf("controller: comparing brokers %d and %d: %w", a.Broker, b.Broker, err)
-		}
-		same := min(len(sa), len(sb))
-		for i := range same {
-			if sa[i] != sb[i] {
-				return max(at, min(sa[i].Base, sb[i].Base)), nil
-			}
-		}
-		if same == 0 {
-			return at, nil
-		}
-		at = sa[same-1].Next
-	}
-	return -1, nil
 }

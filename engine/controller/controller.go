@@ -1,62 +1,152 @@
 // Package controller decides who leads a partition.
 //
-// A Controller hands out assignments: leader, leader epoch, replicas, and the active ones
-// among them. Each is newer than the one before (its Version grows), and a leader's term
-// has an epoch of its own. A leader may propose a change of the active replicas; nothing
-// counts before the controller has taken it.
+// A controller is a state machine like those of packages replica and group: what happens
+// goes in (messages, ticks, proposals, commands, results), and effects come out
+// (messages, decisions, things to store), in an order that counts. It has no clock, disk,
+// network or goroutine. Each broker has one, and they talk to each other.
 //
-// Manual is PyStream's: failover and recovery are calls, and what was decided is a file,
-// cluster.meta, that says the same after a restart.
+// A decision is an assignment: leader, leader epoch, replicas, and the in-sync ones among
+// them. Each is newer than the one before (its Version grows), and a leader's term has an
+// epoch of its own. A leader may propose a change of the in-sync replicas; nothing counts
+// before the controller has taken it.
+//
+// There are two. With Manual, PyStream's, failover is a command, and one broker keeps the
+// decisions. With FirstAlive, kafka-lite's, each broker reckons for itself.
 package controller
 
 import (
-	"cmp"
 	"context"
-	"fmt"
+	"time"
 
 	"logbook/engine/commitlog"
+	"logbook/engine/metadata"
 	"logbook/engine/replica"
+	"logbook/engine/topic"
 )
 
 // Partition names a partition of a topic.
-type Partition struct {
-	Topic string `json:"topic"`
-	ID    int    `json:"partition"`
+type Partition = topic.Partition
+
+// Machine is what a broker drives. Its methods are called one at a time, with a time that never
+// goes back.
+type Machine interface {
+	// Name is what settings call this kind of controller.
+	Name() string
+
+	// Start tells that the broker can be reached.
+	Start(now time.Time) []Effect
+	// Step handles a message from another broker's controller, or an answer to one of its own.
+	Step(now time.Time, from replica.BrokerID, m Message) []Effect
+	// Unreachable tells that contact with a broker was lost.
+	Unreachable(now time.Time, peer replica.BrokerID, why string) []Effect
+	// Tick lets time pass; Next is when it is due, zero if nothing waits for time to pass.
+	Tick(now time.Time) []Effect
+	Next() time.Time
+
+	// Propose asks for a change of the in-sync replicas, for a replica that leads here. It
+	// is answered by Decide, or by Reject.
+	Propose(now time.Time, p Partition, a replica.Assignment) []Effect
+	// CreateTopic and Failover are commands, answered by Done with their id.
+	CreateTopic(now time.Time, id uint64, spec TopicSpec) []Effect
+	Failover(now time.Time, id uint64, p Partition) []Effect
+
+	// Results of effects.
+	Persisted(now time.Time, err error) []Effect
+	ReplicasMade(now time.Time, id uint64, err error) []Effect
+
+	// Image is what is decided, as far as this broker knows.
+	Image() *metadata.Image
+	// ControllerID is the broker that takes commands; None: any of them.
+	ControllerID() replica.BrokerID
+	// Alive reports whether a broker is taken to be alive.
+	Alive(id replica.BrokerID) bool
 }
 
-func (p Partition) String() string { return fmt.Sprintf("%s/%d", p.Topic, p.ID) }
-
-// Compare orders partitions by topic, then by id.
-func (p Partition) Compare(q Partition) int {
-	return cmp.Or(cmp.Compare(p.Topic, q.Topic), cmp.Compare(p.ID, q.ID))
+// TopicSpec is a topic to be made.
+type TopicSpec struct {
+	Name        string
+	ID          topic.ID
+	Partitions  int
+	Replication int
+	Partitioner string
 }
 
-// Controller says who leads.
-type Controller interface {
-	// Assignment returns the present decision about a partition.
-	Assignment(p Partition) (replica.Assignment, bool)
-	// Watch calls f with each decision made from now on, in order for each partition, and
-	// after it counts. f must not call the controller.
-	Watch(f func(Partition, replica.Assignment))
-	// Propose asks for a leader's change of the active replicas: Version must follow the
-	// present one, and leader and epoch be the present ones.
-	//
-	// Errors: *StaleError, *UnsettledError, and what kept the change from being written;
-	// after all but *UnsettledError the change does not count.
-	Propose(p Partition, a replica.Assignment) error
+// Effect is something that the driver has to do.
+type Effect interface{ effect() }
+
+type (
+	// Send: deliver the message. One to this broker itself is delivered too.
+	Send struct {
+		To      replica.BrokerID
+		Message Message
+	}
+	// Persist: store the decisions, all or none. Answer with Persisted; there is one at a time.
+	Persist struct{ Records []metadata.Record }
+	// Decide: hand the decision to this broker's replica of the partition, opening it first
+	// if need be.
+	Decide struct {
+		Partition  Partition
+		Assignment replica.Assignment
+	}
+	// Reject: tell the leader of a partition that its proposal was not taken. Unsure: it is
+	// not known whether it was.
+	Reject struct {
+		Partition Partition
+		Version   int64
+		Why       string
+		Unsure    bool
+	}
+	// MakeReplicas: make this broker's replicas of a topic that is about to be. Answer with
+	// ReplicasMade.
+	MakeReplicas struct {
+		ID         uint64
+		Topic      string
+		Partitions []int
+	}
+	// Silent: a broker does not answer; whatever waits for it may give up.
+	Silent struct {
+		Peer replica.BrokerID
+		Why  string
+	}
+	// Done: a command has its outcome.
+	Done struct {
+		ID       uint64
+		Failover FailoverResult
+		Err      error
+	}
+	// Warn: something for a person to read.
+	Warn struct{ Text string }
+)
+
+func (Send) effect()         {}
+func (Persist) effect()      {}
+func (Decide) effect()       {}
+func (Reject) effect()       {}
+func (MakeReplicas) effect() {}
+func (Silent) effect()       {}
+func (Done) effect()         {}
+func (Warn) effect()         {}
+
+// FailoverResult is the outcome of a failover.
+type FailoverResult struct {
+	Partition    Partition
+	Old, New     replica.BrokerID
+	LeaderEpoch  int32
+	LogEndOffset int64 // the new leader's: the offset that the next record gets
+	ISR          []replica.BrokerID
 }
 
 // Report is what a replica says of itself when a leader has to be chosen.
 type Report struct {
-	Broker     replica.BrokerID
-	Start, End int64 // of its log
-	LastEpoch  int32 // leader epoch of its last record, -1: it has none
-	Err        error // why it cannot lead: it does not answer, or its log is damaged
+	Broker                       replica.BrokerID
+	LogStartOffset, LogEndOffset int64
+	LastEpoch                    int32 // leader epoch of its last record, -1: it has none
+	Err                          error // why it cannot lead: it does not answer, or its log is damaged
 }
 
-// Prober asks replicas about their logs. It is the controller's view of the brokers.
+// Prober asks replicas about their logs, for a Ledger: for who may wait for the answer.
 type Prober interface {
 	Report(ctx context.Context, p Partition, id replica.BrokerID) Report
-	// Sums returns the sums of at most n frames of a replica's log from an offset on.
-	Sums(ctx context.Context, p Partition, id replica.BrokerID, from int64, n int) ([]commitlog.Sum, error)
+	// FrameDigests returns the digests of at most n frames of a replica's log from an offset on.
+	FrameDigests(ctx context.Context, p Partition, id replica.BrokerID, from int64, n int) ([]commitlog.FrameDigest, error)
 }

@@ -66,39 +66,25 @@ type StaleError struct {
 }
 
 func (e *StaleError) Error() string {
-	return fmt.Sprintf("controller: a change of %s to version %d of epoch %d is refused: version %d of epoch %d stands", e.Partition, e.Proposed.Version, e.Proposed.Epoch, e.Present.Version, e.Present.Epoch)
+	return fmt.Sprintf("controller: a change of %s to version %d of epoch %d is refused: version %d of epoch %d stands", e.Partition, e.Proposed.Version, e.Proposed.LeaderEpoch, e.Present.Version, e.Present.LeaderEpoch)
 }
 
-// MetadataError: cluster.meta is damaged or contradicts itself. It was not changed.
-type MetadataError struct {
-	File   string
-	Reason string
-	Err    error
+// EpochError: leader epochs have come to the end of their numbers.
+type EpochError struct{ Epoch int32 }
+
+func (e *EpochError) Error() string {
+	return fmt.Sprintf("controller: there is no leader epoch after %d; a number so high was not counted to: look for a broker that says what is not so", e.Epoch)
 }
 
-func (e *MetadataError) Error() string {
-	s := "controller: " + e.File + " " + e.Reason
-	if e.Err != nil {
-		s += ": " + e.Err.Error()
-	}
-	return s + "; nothing was changed: restore it from a backup"
+// UnreachableError: a broker did not answer.
+type UnreachableError struct {
+	Broker replica.BrokerID
+	Why    string
 }
 
-func (e *MetadataError) Unwrap() error { return e.Err }
-
-// UnsettledError: a write of cluster.meta failed in such a way that nobody knows which
-// content a restart would find, and putting the old one back failed too. The next change
-// tries again.
-type UnsettledError struct {
-	File string
-	Err  error
+func (e *UnreachableError) Error() string {
+	return fmt.Sprintf("controller: broker %d cannot be reached: %s", e.Broker, e.Why)
 }
-
-func (e *UnsettledError) Error() string {
-	return fmt.Sprintf("controller: writing %s failed, and it is not known what it holds now: %v; repair the disk and try again", e.File, e.Err)
-}
-
-func (e *UnsettledError) Unwrap() error { return e.Err }
 
 // BrokerError: a broker is not there, or there are too few.
 type BrokerError struct{ Reason string }

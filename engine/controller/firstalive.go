@@ -1,342 +1,415 @@
 package controller
 
 import (
+	"errors"
 	"fmt"
-	"hash/fnv"
-	"maps"
 	"slices"
-	"sync"
+	"time"
 
+	"logbook/engine/metadata"
 	"logbook/engine/replica"
+	"logbook/engine/topic"
 )
 
-// FirstAlive is kafka-lite's controller: there is none. Each broker reckons for itself
-// who leads, from what it hears of the others, and nobody agrees on anything.
-//
-//   - The replicas of a partition are worked out from the topic's name and the list of
-//     brokers, so every broker finds the same.
-//   - Whoever leads claims so, with an epoch and the replicas in sync; of several claims the
-//     one with more of these counts, and of equals the higher epoch.
-//     A broker that comes back finds the claim of the one that took its place, and follows.
-//   - Where nobody who is alive claims a partition, the first live replica takes it.
-//   - A broker is alive until it has failed to answer, a few times in a row. Taking silent
-//     ones for dead instead makes every broker a leader of everything while they start:
-//     AssumeDead is that mistake, to be looked at.
-//
-// Two brokers that cannot hear each other may both lead. When they hear each other again,
-// one gives up, and what it alone took is lost, acknowledged or not. Epochs of
-// different brokers are never equal, so that the logs can be told apart.
-//
-// It has no I/O, goroutine or clock: hand it what was heard. It is safe for concurrent use.
+// FirstAliveConfig configures a FirstAlive.
+type FirstAliveConfig struct {
+	ID      replica.BrokerID
+	Brokers []replica.BrokerID // all of them
+
+	HealthEvery    time.Duration // between heartbeats
+	FailAfter      int           // unanswered heartbeats that make a broker dead; 0 is 3
+	RequestTimeout time.Duration // for the others to hear of a new topic
+
+	// Standing says how far this broker's log of a partition has come; ok is false where it
+	// has none that can be used.
+	Standing func(Partition) (s Standing, ok bool)
+}
+
+// FirstAlive is kafka-lite's controller: there is none. It tells the other brokers what this
+// one leads, hears what they do, and lets a Reckoning make sense of it. Topics are made
+// wherever somebody asks; the others hear of them with the next heartbeat.
 type FirstAlive struct {
-	id  replica.BrokerID
-	opt FirstAliveOptions
+	cfg    FirstAliveConfig
+	image  *metadata.Image
+	now    time.Time
+	out    []Effect
+	mind   *Reckoning
+	health health
 
-	mu      sync.Mutex
-	brokers []replica.BrokerID // sorted
-	fails   map[replica.BrokerID]int
-	heard   map[replica.BrokerID]bool
-	alive   map[replica.BrokerID]bool
-	claims  map[replica.BrokerID]map[Partition]Claim
-	seen    map[Partition]int32 // the highest epoch that was heard of
-	topics  map[string]Topic
-	told    []func(Partition, replica.Assignment)
-	queue   []change
-	telling bool
+	state    State // what the others are told
+	told     map[replica.BrokerID]uint64
+	heardGen map[replica.BrokerID]uint64 // of the last state that came from each
+	topics   []*newTopic                 // being made, one at a time
+	spread   []*newTopic                 // made, until the others have heard
+	lastID   uint64
+	warned   map[string]bool
 }
 
-type change struct {
-	p Partition
-	a replica.Assignment
+// newTopic is a topic that is being made on this broker.
+type newTopic struct {
+	id       uint64 // of the command; 0: another broker made it
+	making   uint64 // of the MakeReplicas under way
+	record   metadata.TopicRecord
+	records  []metadata.Record
+	gen      uint64 // of the state that tells of it
+	deadline time.Time
 }
 
-// FirstAliveOptions configure it. The zero value is usable.
-type FirstAliveOptions struct {
-	// FailAfter is how many checks in a row a broker must fail to be taken for dead; 0 is 3.
-	FailAfter int
-	// AssumeDead takes brokers for dead until they were heard. It is a mistake; see above.
-	AssumeDead bool
-}
-
-// Claim says that a broker leads a partition, in an epoch.
-type Claim struct {
-	Partition Partition
-	Epoch     int32
-	Active    []replica.BrokerID // the replicas that it takes for in-sync
-}
-
-// NewFirstAlive returns the controller of one broker; brokers is the fixed list of all.
-func NewFirstAlive(id replica.BrokerID, brokers []replica.BrokerID, opt FirstAliveOptions) (*FirstAlive, error) {
-	sorted := slices.Sorted(slices.Values(brokers))
-	if !slices.Contains(sorted, id) || len(slices.Compact(slices.Clone(sorted))) != len(sorted) || sorted[0] <= replica.None {
-		return nil, &BrokerError{fmt.Sprintf("the list of brokers %v must have each once, positive, and broker %d among them", brokers, id)}
-	}
-	if opt.FailAfter == 0 {
-		opt.FailAfter = 3
+// NewFirstAlive returns the controller of one broker. image is what was stored.
+//
+// Error: *BrokerError.
+func NewFirstAlive(cfg FirstAliveConfig, image *metadata.Image) (*FirstAlive, error) {
+	mind, err := NewReckoning(cfg.ID, cfg.Brokers, ReckoningOptions{FailAfter: cfg.FailAfter})
+	if err != nil {
+		return nil, err
 	}
 	c := &FirstAlive{
-		id: id, opt: opt, brokers: sorted, fails: map[replica.BrokerID]int{}, heard: map[replica.BrokerID]bool{},
-		alive: map[replica.BrokerID]bool{id: true}, claims: map[replica.BrokerID]map[Partition]Claim{id: {}},
-		seen: map[Partition]int32{}, topics: map[string]Topic{},
-	}
-	for _, b := range sorted {
-		if b != id {
-			c.alive[b] = !opt.AssumeDead
-			c.claims[b] = map[Partition]Claim{}
-		}
+		cfg: cfg, image: image, mind: mind, told: map[replica.BrokerID]uint64{}, heardGen: map[replica.BrokerID]uint64{}, warned: map[string]bool{},
+		health: newHealth(cfg.ID, cfg.Brokers, cfg.HealthEvery, mind.opt.FailAfter),
 	}
 	return c, nil
 }
 
-// AssignReplicas works out the replicas of a partition, the preferred leader first:
-// FNV-1a of the topic plus the partition, round the list of brokers.
-func AssignReplicas(topic string, partition, replication int, brokers []replica.BrokerID) []replica.BrokerID {
-	h := fnv.New32a()
-	h.Write([]byte(topic))
-	start := (uint64(h.Sum32()) + uint64(partition)) % uint64(len(brokers))
-	out := make([]replica.BrokerID, min(replication, len(brokers)))
-	for i := range out {
-		out[i] = brokers[(start+uint64(i))%uint64(len(brokers))]
+// Name implements Machine.
+func (c *FirstAlive) Name() string { return "first-alive" }
+
+// Image implements Machine.
+func (c *FirstAlive) Image() *metadata.Image { return c.image }
+
+// ControllerID implements Machine: any broker takes commands.
+func (c *FirstAlive) ControllerID() replica.BrokerID { return replica.None }
+
+// Alive implements Machine.
+func (c *FirstAlive) Alive(id replica.BrokerID) bool { return c.mind.alive[id] }
+
+func (c *FirstAlive) begin(now time.Time) { c.now, c.out = now, nil }
+
+func (c *FirstAlive) emit(e Effect) { c.out = append(c.out, e) }
+
+// effects ends every input: what was reckoned is decided, and told to the others at once.
+func (c *FirstAlive) effects() []Effect {
+	c.check()
+	for changes := c.mind.Changes(); len(changes) > 0; changes = c.mind.Changes() {
+		for _, d := range changes {
+			if slices.Contains(d.Assignment.Replicas, c.cfg.ID) {
+				c.emit(d)
+			}
+		}
+		c.image = c.image.Reckoned(func(yield func(Partition, replica.Assignment) bool) {
+			for _, d := range changes {
+				if !yield(d.Partition, d.Assignment) {
+					return
+				}
+			}
+		})
+		c.refresh()
 	}
+	c.check()
+	c.spreadOn()
+	out := c.out
+	c.out = nil
 	return out
 }
 
-// AddTopic makes a topic known. epochs gives the last leader epoch in this broker's log of
-// each partition, where it has one, so that a new one is higher.
-func (c *FirstAlive) AddTopic(name string, partitions, replication int, router string, epochs map[int]int32) {
-	c.mu.Lock()
-	defer c.unlock()
-	if _, ok := c.topics[name]; ok {
-		return
+// Start implements Machine.
+func (c *FirstAlive) Start(now time.Time) []Effect {
+	c.begin(now)
+	c.state.Generation = uint64(max(1, now.UnixNano())) // above those of an earlier life
+	for _, name := range c.image.Topics() {
+		c.know(c.image.Topic(name))
 	}
-	t := Topic{Router: router, Replication: min(replication, len(c.brokers))}
-	for i := range partitions {
-		c.seen[Partition{name, i}] = epochs[i]
-		t.Partitions = append(t.Partitions, replica.Assignment{Replicas: AssignReplicas(name, i, replication, c.brokers)})
-	}
-	c.topics[name] = t
-	c.reckon()
+	c.refresh()
+	return c.effects()
 }
 
-// Topics returns what is known, as a copy.
-func (c *FirstAlive) Topics() map[string]Topic {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return Meta{Topics: c.topics}.clone().Topics
-}
-
-// Topic returns what is known of a topic, as a copy.
-func (c *FirstAlive) Topic(name string) (Topic, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	t, ok := c.topics[name]
-	return t.clone(), ok
-}
-
-// Brokers returns the list of brokers, and who is taken to be alive.
-func (c *FirstAlive) Brokers() (all []replica.BrokerID, alive map[replica.BrokerID]bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Clone(c.brokers), maps.Clone(c.alive)
-}
-
-// Claims returns what this broker leads, in order.
-func (c *FirstAlive) Claims() []Claim {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var out []Claim
-	for p, claim := range c.claims[c.id] {
-		claim.Active = slices.Clone(c.topics[p.Topic].Partitions[p.ID].Active)
-		out = append(out, claim)
-	}
-	slices.SortFunc(out, func(a, b Claim) int { return a.Partition.Compare(b.Partition) })
-	return out
-}
-
-// Heard takes in a sign of life: peer is alive, and leads what it claims and nothing else.
-func (c *FirstAlive) Heard(peer replica.BrokerID, claims []Claim) {
-	c.mu.Lock()
-	defer c.unlock()
-	if peer == c.id || !slices.Contains(c.brokers, peer) {
-		return
-	}
-	c.fails[peer], c.alive[peer], c.heard[peer] = 0, true, true
-	c.claims[peer] = map[Partition]Claim{}
-	for _, claim := range claims {
-		c.claims[peer][claim.Partition] = claim
-		c.seen[claim.Partition] = max(c.seen[claim.Partition], claim.Epoch)
-	}
-	c.reckon()
-}
-
-// Failed takes in that peer did not answer a check.
-func (c *FirstAlive) Failed(peer replica.BrokerID) {
-	c.mu.Lock()
-	defer c.unlock()
-	if peer == c.id || !slices.Contains(c.brokers, peer) {
-		return
-	}
-	if c.fails[peer]++; c.fails[peer] >= c.opt.FailAfter {
-		c.alive[peer], c.heard[peer] = false, true
-		c.claims[peer] = map[Partition]Claim{}
-	}
-	c.reckon()
-}
-
-// reckon works out who leads what. c.mu is held.
-func (c *FirstAlive) reckon() {
-	for _, name := range slices.Sorted(maps.Keys(c.topics)) {
-		for i := range c.topics[name].Partitions {
-			c.reckonPartition(Partition{name, i}, &c.topics[name].Partitions[i])
+// know makes the mind reckon with a topic.
+func (c *FirstAlive) know(t *metadata.Topic) {
+	epochs := map[int]int32{}
+	for i := range t.Partitions {
+		if s, ok := c.cfg.Standing(Partition{Topic: t.Name, ID: i}); ok {
+			epochs[i] = max(0, s.LastEpoch)
 		}
 	}
+	c.mind.Stands(c.cfg.ID, c.standings())
+	c.mind.AddTopic(t.Name, len(t.Partitions), t.Replication, epochs)
 }
 
-func (c *FirstAlive) reckonPartition(p Partition, a *replica.Assignment) {
-	next := a.Clone()
-	next.Leader, next.Epoch = c.claimant(p, a)
-	if next.Leader == replica.None {
-		next.Leader = c.first(a.Replicas)
+// standings looks at this broker's logs.
+func (c *FirstAlive) standings() []Standing {
+	var out []Standing
+	for _, name := range c.image.Topics() {
+		for i, a := range c.image.Topic(name).Partitions {
+			if !slices.Contains(a.Replicas, c.cfg.ID) {
+				continue
+			}
+			if s, ok := c.cfg.Standing(Partition{Topic: name, ID: i}); ok {
+				out = append(out, s)
+			}
+		}
 	}
-	mine := c.claims[c.id]
+	return out
+}
+
+// refresh makes the state what it is now, and a new generation of it if the others must hear.
+func (c *FirstAlive) refresh() {
+	next := State{Generation: c.state.Generation, Claims: c.mind.Claims(), Standings: c.standings()}
+	for _, name := range c.image.Topics() {
+		next.Topics = append(next.Topics, *c.image.Topic(name).Record())
+	}
+	if slices.EqualFunc(next.Claims, c.state.Claims, sameClaim) && len(next.Topics) == len(c.state.Topics) && !c.moved(next.Standings) {
+		return
+	}
+	c.mind.Stands(c.cfg.ID, next.Standings)
+	next.Generation++
+	c.state = next
+	c.health.hurry(c.now)
+}
+
+func sameClaim(a, b LeadershipClaim) bool {
+	return a.Partition == b.Partition && a.LeaderEpoch == b.LeaderEpoch && slices.Equal(a.ISR, b.ISR)
+}
+
+// moved reports whether the standings differ in what counts: the epoch, and the length
+// where nobody leads. Under a leader the length changes all the time, and is not asked for.
+func (c *FirstAlive) moved(next []Standing) bool {
+	return !slices.EqualFunc(next, c.state.Standings, func(a, b Standing) bool {
+		return a.Partition == b.Partition && a.LastEpoch == b.LastEpoch && (a.LogEndOffset == b.LogEndOffset || c.led(a.Partition))
+	})
+}
+
+func (c *FirstAlive) led(p Partition) bool {
+	a := c.mind.parts[p]
+	return a != nil && a.Leader != replica.None && a.LeaderEpoch > 0
+}
+
+// check sends the heartbeats that are due, and counts those that were not answered.
+func (c *FirstAlive) check() {
+	send, failed := c.health.due(c.now)
+	for _, id := range failed {
+		c.mind.Failed(id)
+		if !c.mind.alive[id] {
+			c.heardGen[id] = 0 // what it claimed is forgotten: it must be told anew
+		}
+		if c.health.state[id].missed == 2 {
+			c.emit(Silent{id, "it does not answer"})
+		}
+	}
+	for _, id := range send {
+		h := Heartbeat{Seq: c.health.state[id].seq}
+		if c.told[id] != c.state.Generation {
+			state := c.state
+			h.State = &state
+		}
+		c.emit(Send{id, h})
+	}
+}
+
+// Tick implements Machine.
+func (c *FirstAlive) Tick(now time.Time) []Effect {
+	c.begin(now)
+	if len(c.health.peers) > 0 {
+		c.refresh()
+	}
+	return c.effects()
+}
+
+// Next implements Machine.
+func (c *FirstAlive) Next() time.Time {
+	next := c.health.nextDue()
+	for _, t := range c.spread {
+		next = sooner(next, t.deadline)
+	}
+	return next
+}
+
+// Unreachable implements Machine. Only checks that fail make a broker dead.
+func (c *FirstAlive) Unreachable(now time.Time, peer replica.BrokerID, _ string) []Effect {
+	c.begin(now)
+	delete(c.told, peer) // it may have started anew, and know nothing
+	return c.effects()
+}
+
+// Step implements Machine.
+func (c *FirstAlive) Step(now time.Time, from replica.BrokerID, m Message) []Effect {
+	c.begin(now)
+	if c.health.state[from] == nil {
+		return nil
+	}
+	c.health.heard(from)
+	switch q := m.(type) {
+	case Heartbeat:
+		if s := q.State; s != nil && s.Generation >= c.heardGen[from] {
+			c.heardGen[from] = s.Generation
+			c.hear(from, s)
+		}
+		c.emit(Send{from, HeartbeatAck{Seq: q.Seq, Generation: c.heardGen[from]}})
+	case HeartbeatAck:
+		if c.told[from] = q.Generation; q.Generation != c.state.Generation {
+			c.health.state[from].next = c.now
+		}
+	}
+	if c.heardGen[from] > 0 {
+		c.mind.Answered(from)
+	}
+	return c.effects()
+}
+
+// hear takes in what another broker says of itself.
+func (c *FirstAlive) hear(from replica.BrokerID, s *State) {
+	for _, t := range s.Topics {
+		c.learn(from, t)
+	}
+	c.mind.Stands(from, s.Standings)
+	c.mind.Heard(from, s.Claims)
+}
+
+// learn takes in a topic that another broker made.
+func (c *FirstAlive) learn(from replica.BrokerID, t metadata.TopicRecord) {
+	if old := c.image.Topic(t.Name); old != nil {
+		if (len(old.Partitions) != t.Partitions || old.Partitioner != t.Partitioner) && !c.warned[t.Name] {
+			c.warned[t.Name] = true
+			c.emit(Warn{fmt.Sprintf("broker %d has another topic %q, with %d partitions, not %d: both were made while the brokers could not hear each other; this broker keeps its own", from, t.Name, t.Partitions, len(old.Partitions))})
+		}
+		return
+	}
+	if slices.ContainsFunc(c.topics, func(n *newTopic) bool { return n.record.Name == t.Name }) {
+		return
+	}
+	spec := TopicSpec{Name: t.Name, ID: t.ID, Partitions: t.Partitions, Replication: t.Replication, Partitioner: t.Partitioner}
+	if CheckTopic(c.image, spec) == nil && t.Replication >= 1 && t.Replication <= len(c.cfg.Brokers) {
+		c.makeTopic(&newTopic{record: t})
+	}
+}
+
+// CreateTopic implements Machine.
+func (c *FirstAlive) CreateTopic(now time.Time, id uint64, spec TopicSpec) []Effect {
+	c.begin(now)
+	err := CheckTopic(c.image, spec)
 	switch {
-	case next.Leader != c.id:
-		delete(mine, p)
-		next.Active = nil // the leader knows
-		if next.Leader != replica.None {
-			next.Active = slices.Clone(c.claims[next.Leader][p].Active)
-		}
-	case next.Epoch == 0:
-		if !c.informed(a.Replicas) {
-			next.Leader, next.Active = replica.None, nil
-			break
-		}
-		next.Epoch = c.nextEpoch(p)
-		mine[p], c.seen[p] = Claim{Partition: p, Epoch: next.Epoch}, next.Epoch
-		next.Active = c.living(a.Replicas)
-	default:
-		next.Active = c.living(a.Active) // who died counts no more; who comes back is proposed
-		if next.Epoch < c.seen[p] {
-			// Somebody led in a higher epoch and gave up: who heard of that must hear of a
-			// higher one from here.
-			next.Epoch = c.nextEpoch(p)
-			mine[p], c.seen[p] = Claim{Partition: p, Epoch: next.Epoch}, next.Epoch
-		}
+	case err != nil:
+	case spec.Replication < 1 || spec.Replication > len(c.cfg.Brokers):
+		err = &BrokerError{fmt.Sprintf("a replication factor of %d with %d brokers; it must be from 1 to the number of brokers", spec.Replication, len(c.cfg.Brokers))}
+	case slices.ContainsFunc(c.topics, func(n *newTopic) bool { return n.record.Name == spec.Name }):
+		err = &topic.ExistsError{Name: spec.Name}
 	}
-	slices.Sort(next.Active)
-	if next.Leader == a.Leader && next.Epoch == a.Epoch && slices.Equal(next.Active, a.Active) {
+	if err != nil {
+		c.emit(Done{ID: id, Err: err})
+		return c.effects()
+	}
+	c.makeTopic(&newTopic{id: id, record: metadata.TopicRecord{
+		Name: spec.Name, ID: spec.ID, Partitions: spec.Partitions, Replication: spec.Replication, Partitioner: spec.Partitioner,
+	}})
+	return c.effects()
+}
+
+func (c *FirstAlive) makeTopic(t *newTopic) {
+	c.topics = append(c.topics, t)
+	if len(c.topics) == 1 {
+		c.nextTopic()
+	}
+}
+
+// nextTopic begins to make the first topic of the queue: its replicas on this broker.
+func (c *FirstAlive) nextTopic() {
+	if len(c.topics) == 0 {
 		return
 	}
-	c.decide(p, a, next)
-}
-
-// decide makes an assignment the present one. c.mu is held.
-func (c *FirstAlive) decide(p Partition, a *replica.Assignment, next replica.Assignment) {
-	next.Version = a.Version + 1
-	*a = next
-	c.queue = append(c.queue, change{p, next.Clone()})
-}
-
-// claimant returns the living broker whose claim counts: that with most replicas in sync,
-// and of equals the one with the higher epoch. A broker that was cut off and led nobody but
-// itself must not overrule those who went on without it.
-func (c *FirstAlive) claimant(p Partition, a *replica.Assignment) (leader replica.BrokerID, epoch int32) {
-	most := 0
-	for _, id := range a.Replicas {
-		claim := c.claims[id][p]
-		n := len(claim.Active)
-		if id == c.id {
-			n = len(a.Active)
-		}
-		if c.alive[id] && claim.Epoch > 0 && (n > most || n == most && claim.Epoch > epoch || leader == replica.None) {
-			leader, epoch, most = id, claim.Epoch, n
+	t := c.topics[0]
+	var mine []int
+	for i := range t.record.Partitions {
+		if slices.Contains(AssignReplicas(t.record.Name, i, t.record.Replication, c.cfg.Brokers), c.cfg.ID) {
+			mine = append(mine, i)
 		}
 	}
-	return leader, epoch
+	c.lastID++
+	t.making = c.lastID
+	c.emit(MakeReplicas{t.making, t.record.Name, mine})
 }
 
-func (c *FirstAlive) first(replicas []replica.BrokerID) replica.BrokerID {
-	for _, id := range replicas {
-		if c.alive[id] {
-			return id
+// ReplicasMade implements Machine: the topic is recorded durably after its replicas were made.
+func (c *FirstAlive) ReplicasMade(now time.Time, id uint64, err error) []Effect {
+	c.begin(now)
+	if len(c.topics) == 0 || c.topics[0].making != id {
+		return c.effects()
+	}
+	t := c.topics[0]
+	if err != nil {
+		c.made(t, err)
+		return c.effects()
+	}
+	for _, b := range c.cfg.Brokers {
+		t.records = append(t.records, metadata.Record{Broker: &metadata.BrokerRecord{ID: b}})
+	}
+	t.records = append(t.records, metadata.Record{Topic: &t.record})
+	for i := range t.record.Partitions {
+		replicas := AssignReplicas(t.record.Name, i, t.record.Replication, c.cfg.Brokers)
+		t.records = append(t.records, assigned(Partition{Topic: t.record.Name, ID: i}, replica.Assignment{Version: 1, Replicas: replicas, ISR: slices.Sorted(slices.Values(replicas))}))
+	}
+	c.emit(Persist{t.records})
+	return c.effects()
+}
+
+// Persisted implements Machine.
+func (c *FirstAlive) Persisted(now time.Time, err error) []Effect {
+	c.begin(now)
+	t := c.topics[0]
+	next := c.image
+	if err == nil {
+		next, err = c.image.Apply(t.records...)
+	}
+	if err == nil {
+		c.image = next
+		c.know(c.image.Topic(t.record.Name))
+		c.refresh()
+	}
+	c.made(t, err)
+	return c.effects()
+}
+
+// made ends the making of a topic here. The command is done once the others have heard.
+func (c *FirstAlive) made(t *newTopic, err error) {
+	c.topics = c.topics[1:]
+	switch {
+	case err != nil && t.id == 0:
+		c.emit(Warn{fmt.Sprintf("cannot make the replicas of topic %q, which another broker made: %v", t.record.Name, err)})
+	case err != nil:
+		c.emit(Done{ID: t.id, Err: err})
+	case t.id != 0:
+		t.gen, t.deadline = c.state.Generation, c.now.Add(c.cfg.RequestTimeout)
+		c.spread = append(c.spread, t)
+	}
+	c.nextTopic()
+}
+
+// spreadOn ends the commands whose topics all living brokers know. Those who are away hear
+// of it when they come back.
+func (c *FirstAlive) spreadOn() {
+	c.spread = slices.DeleteFunc(c.spread, func(t *newTopic) bool {
+		for _, id := range c.health.peers {
+			if c.mind.alive[id] && c.told[id] < t.gen && c.now.Before(t.deadline) {
+				return false
+			}
 		}
-	}
-	return replica.None
+		c.emit(Done{ID: t.id})
+		return true
+	})
 }
 
-// informed reports whether each other replica was heard, or is known to be silent: before
-// that one of them may lead without our knowing.
-func (c *FirstAlive) informed(replicas []replica.BrokerID) bool {
-	return c.opt.AssumeDead || !slices.ContainsFunc(replicas, func(id replica.BrokerID) bool { return id != c.id && !c.heard[id] })
+// Propose implements Machine.
+func (c *FirstAlive) Propose(now time.Time, p Partition, a replica.Assignment) []Effect {
+	c.begin(now)
+	if err := c.mind.Propose(p, a); err != nil {
+		c.emit(Reject{Partition: p, Version: a.Version, Why: err.Error()})
+	}
+	return c.effects()
 }
 
-func (c *FirstAlive) living(ids []replica.BrokerID) []replica.BrokerID {
-	return slices.DeleteFunc(slices.Clone(ids), func(id replica.BrokerID) bool { return !c.alive[id] })
+// Failover implements Machine: there is nothing to decide by command.
+func (c *FirstAlive) Failover(now time.Time, id uint64, p Partition) []Effect {
+	c.begin(now)
+	c.emit(Done{ID: id, Err: ErrNoCommands})
+	return c.effects()
 }
 
-// nextEpoch is the lowest epoch above all seen that only this broker may take.
-func (c *FirstAlive) nextEpoch(p Partition) int32 {
-	n := int32(len(c.brokers))
-	i, _ := slices.BinarySearch(c.brokers, c.id)
-	epoch := c.seen[p]/n*n + int32(i) + 1
-	for epoch <= c.seen[p] {
-		epoch += n
-	}
-	return epoch
-}
-
-// Assignment implements Controller.
-func (c *FirstAlive) Assignment(p Partition) (replica.Assignment, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	t, ok := c.topics[p.Topic]
-	if !ok || p.ID < 0 || p.ID >= len(t.Partitions) {
-		return replica.Assignment{}, false
-	}
-	return t.Partitions[p.ID].Clone(), true
-}
-
-// Watch implements Controller.
-func (c *FirstAlive) Watch(f func(Partition, replica.Assignment)) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.told = append(c.told, f)
-}
-
-// Propose implements Controller: the leader on this broker says who is active.
-func (c *FirstAlive) Propose(p Partition, a replica.Assignment) error {
-	c.mu.Lock()
-	defer c.unlock()
-	t, ok := c.topics[p.Topic]
-	if !ok || p.ID < 0 || p.ID >= len(t.Partitions) {
-		return &UnknownPartitionError{p}
-	}
-	now := &t.Partitions[p.ID]
-	if a.Leader != c.id || a.Version != now.Version+1 || a.Epoch != now.Epoch || now.Leader != c.id {
-		return &StaleError{Partition: p, Proposed: a, Present: now.Clone()}
-	}
-	next := now.Clone()
-	if next.Active = c.living(a.Active); slices.Equal(next.Active, now.Active) {
-		// The leader would propose it again at once, and so on without end.
-		return &BrokerError{fmt.Sprintf("of %v only %v are alive, as they are active now", a.Active, next.Active)}
-	}
-	c.decide(p, now, next)
-	return nil
-}
-
-// unlock releases c.mu and tells the watchers what changed, in order.
-func (c *FirstAlive) unlock() {
-	for len(c.queue) > 0 && !c.telling {
-		c.telling = true
-		next := c.queue[0]
-		c.queue = c.queue[1:]
-		told := c.told
-		c.mu.Unlock()
-		for _, f := range told {
-			f(next.p, next.a)
-		}
-		c.mu.Lock()
-		c.telling = false
-	}
-	c.mu.Unlock()
-}
+// ErrNoCommands: this kind of controller takes no decision by command.
+var ErrNoCommands = errors.New("controller: with first-alive each broker reckons who leads, and nothing is decided by command; choose the manual controller for that")

@@ -1,245 +1,473 @@
 package controller
 
 import (
-	"context"
+	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
-	"sync"
-	"sync/atomic"
+	"time"
 
+	"logbook/engine/metadata"
 	"logbook/engine/replica"
-	"logbook/engine/topic"
-	"logbook/engine/vfs"
 )
 
-// Manual is the controller of a person who decides: failover and recovery are calls. It
-// detects nothing and promotes nobody by itself. It is safe for concurrent use.
+// ManualConfig configures a Manual. Zero durations never run out.
+type ManualConfig struct {
+	ID      replica.BrokerID // this broker's; None: a controller beside the brokers
+	At      replica.BrokerID // the broker that keeps the decisions; this one, if equal to ID
+	Brokers []replica.BrokerID
+	Choose  Choice // picks leaders; nil is Longest
+
+	HealthEvery    time.Duration // between heartbeats
+	FailAfter      int           // unanswered heartbeats that make a broker dead; 0 is 3
+	RequestTimeout time.Duration // for another broker's controller to answer
+	ProbeTimeout   time.Duration // for a replica to report, before it counts as gone
+	FirstVersion   int64         // where versions are counted from: a wall clock will do
+}
+
+// Manual is the controller of a person who decides: failover and recovery are commands. It
+// promotes nobody by itself. One broker keeps the decisions, and the others follow them:
+// while it is away all goes on as it was decided, and nothing can be decided.
 type Manual struct {
-	fs     vfs.FS
-	file   string
-	choose Choice
+	cfg    ManualConfig
+	image  *metadata.Image
+	stored *metadata.Image // what is on this broker's disk for sure
+	now    time.Time
+	out    []Effect
 
-	meta      atomic.Pointer[Meta] // never changed in place: asking waits for no disk
-	mu        sync.Mutex           // one change at a time
-	unsettled bool                 // the file may hold what meta does not say
-	watchers  []func(Partition, replica.Assignment)
+	health  health
+	calls   calls
+	changes []*change // the first one is being stored
+	made    map[uint64]func(error)
+
+	// On the broker that keeps the decisions.
+	version int64
+	tail    []metadata.Record // the latest decisions, up to version
+	retryAt time.Time         // to register again; zero: no need
+
+	// Elsewhere.
+	followed   int64 // version of the image
+	registered bool
+	fetching   bool
 }
 
-// OpenManual reads the decisions kept in a directory, or starts without any. choose picks
-// leaders; nil is Longest. fsys nil is the operating system's.
-//
-// Errors: *MetadataError.
-func OpenManual(fsys vfs.FS, dir string, choose Choice) (*Manual, error) {
-	if fsys == nil {
-		fsys = vfs.OS
-	}
-	if choose == nil {
-		choose = Longest
-	}
-	file := filepath.Join(dir, MetaName)
-	m, err := readMeta(fsys, file)
-	if err != nil {
-		return nil, err
-	}
-	if err := fsys.MkdirAll(dir); err != nil {
-		return nil, fmt.Errorf("controller: %w", err)
-	}
-	c := &Manual{fs: fsys, file: file, choose: choose}
-	c.meta.Store(&m)
-	return c, nil
+// change is a change of the image that waits to be stored, or is being stored.
+type change struct {
+	make    func(*metadata.Image) ([]metadata.Record, error)
+	records []metadata.Record
+	next    *metadata.Image
+	done    func(error)
+	copied  bool // decided elsewhere: it counts even if it cannot be stored here
 }
 
-// Meta returns all that was decided, as a copy.
-func (m *Manual) Meta() Meta { return m.meta.Load().clone() }
-
-// Assignment implements Controller.
-func (m *Manual) Assignment(p Partition) (replica.Assignment, bool) {
-	t, ok := m.meta.Load().Topics[p.Topic]
-	if !ok || p.ID < 0 || p.ID >= len(t.Partitions) {
-		return replica.Assignment{}, false
+// NewManual returns the controller of one broker. image is what was stored.
+func NewManual(cfg ManualConfig, image *metadata.Image) *Manual {
+	if cfg.Choose == nil {
+		cfg.Choose = Longest
 	}
-	return t.Partitions[p.ID].Clone(), true
-}
-
-// Topic returns what was decided about a topic. It must not be changed.
-func (m *Manual) Topic(name string) (Topic, bool) {
-	t, ok := m.meta.Load().Topics[name]
-	return t, ok
-}
-
-// Watch implements Controller.
-func (m *Manual) Watch(f func(Partition, replica.Assignment)) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.watchers = append(m.watchers, f)
-}
-
-// change makes a change count: it is written, then believed, then told. m.mu is held.
-//
-// Where the write fails, the old content is put back, since either may be there. Only
-// where that fails too is the outcome unknown.
-func (m *Manual) change(next Meta, changed ...Partition) error {
-	if err := next.validate(); err != nil {
-		return fmt.Errorf("controller: a change that must not be: %w", err)
+	if cfg.FailAfter == 0 {
+		cfg.FailAfter = 3
 	}
-	if err := writeMeta(m.fs, m.file, next); err != nil {
-		if back := writeMeta(m.fs, m.file, *m.meta.Load()); back != nil {
-			m.unsettled = true
-			return &UnsettledError{File: m.file, Err: err}
+	return &Manual{
+		cfg: cfg, image: image, stored: image, version: cfg.FirstVersion, made: map[uint64]func(error){},
+		health: newHealth(cfg.ID, cfg.Brokers, cfg.HealthEvery, cfg.FailAfter),
+	}
+}
+
+// Name implements Machine.
+func (m *Manual) Name() string { return "manual" }
+
+// Image implements Machine.
+func (m *Manual) Image() *metadata.Image { return m.image }
+
+// ControllerID implements Machine.
+func (m *Manual) ControllerID() replica.BrokerID { return m.cfg.At }
+
+// Alive implements Machine.
+func (m *Manual) Alive(id replica.BrokerID) bool { return m.health.alive(id) }
+
+func (m *Manual) keeps() bool { return m.cfg.ID == m.cfg.At }
+
+func (m *Manual) begin(now time.Time) { m.now, m.out = now, nil }
+
+func (m *Manual) emit(e Effect) { m.out = append(m.out, e) }
+
+func (m *Manual) effects() []Effect {
+	out := m.out
+	m.out = nil
+	return out
+}
+
+// Start implements Machine. The broker that keeps the decisions begins new epochs for what
+// it leads; the others do so when they have reached it.
+func (m *Manual) Start(now time.Time) []Effect {
+	m.begin(now)
+	if m.keeps() && m.cfg.ID != replica.None {
+		m.registerSelf()
+		m.decideAll(func(a replica.Assignment) bool { return a.Leader != m.cfg.ID })
+	}
+	m.beat()
+	return m.effects()
+}
+
+// registerSelf begins new epochs for what the keeper of the decisions leads; again later, if
+// its disk will not have it.
+func (m *Manual) registerSelf() {
+	m.retryAt = time.Time{}
+	m.register(m.cfg.ID, func(err error) {
+		if err != nil {
+			m.emit(Warn{fmt.Sprintf("cannot begin new epochs yet: what this broker leads takes no writes: %v", err)})
+			m.retryAt = m.now.Add(registerRetry)
 		}
-		m.unsettled = false
-		return fmt.Errorf("controller: the change does not count, %s could not be written: %w", m.file, err)
-	}
-	m.meta.Store(&next)
-	m.unsettled = false
-	for _, p := range changed {
-		for _, f := range m.watchers {
-			f(p, next.Topics[p.Topic].Partitions[p.ID].Clone())
-		}
-	}
-	return nil
+	})
 }
 
-// Propose implements Controller.
-func (m *Manual) Propose(p Partition, a replica.Assignment) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	old, ok := m.Assignment(p)
-	if !ok {
-		return &UnknownPartitionError{p}
-	}
-	if a.Version != old.Version+1 || a.Epoch != old.Epoch || a.Leader != old.Leader || !slices.Equal(a.Replicas, old.Replicas) {
-		return &StaleError{Partition: p, Proposed: a, Present: old}
-	}
-	next := m.meta.Load().clone()
-	next.Topics[p.Topic].Partitions[p.ID] = a.Clone()
-	return m.change(next, p)
-}
+// registerRetry is the pause between attempts of the keeper to register.
+const registerRetry = time.Second
 
-// AddTopic records a new topic, placed over the known brokers.
-//
-// Errors: *topic.NameError, *topic.ExistsError, *BrokerError, and what kept it from being
-// written.
-func (m *Manual) AddTopic(name string, partitions, replication int, router topic.Router) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if err := m.CheckTopic(name, partitions); err != nil {
-		return err
-	}
-	placed, err := Place(m.meta.Load().Brokers, partitions, replication)
-	if err != nil {
-		return err
-	}
-	next := m.meta.Load().clone()
-	next.Topics[name] = Topic{Router: router.Name(), Replication: replication, Partitions: placed}
-	var changed []Partition
-	for i := range placed {
-		changed = append(changed, Partition{name, i})
-	}
-	return m.change(next, changed...)
-}
-
-// CheckTopic says why a topic cannot be added, as far as name and count tell.
-func (m *Manual) CheckTopic(name string, partitions int) error {
-	if err := topic.CheckName("topic", name); err != nil {
-		return err
-	}
-	if _, ok := m.Topic(name); ok {
-		return &topic.ExistsError{Name: name}
-	}
-	if partitions < 1 || partitions > topic.MaxPartitions {
-		return fmt.Errorf("topic %q: a partition count of %d; it must be from 1 to %d", name, partitions, topic.MaxPartitions)
-	}
-	return nil
-}
-
-// Register records a broker that starts, and begins a new epoch for each partition that
-// it leads. A leader that was away may have lost records that were never synced, and
-// gives their offsets out again: the epoch tells the new ones from the old (KIP-101).
-func (m *Manual) Register(id replica.BrokerID) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if id <= replica.None {
-		return &BrokerError{fmt.Sprintf("a broker cannot have the id %d; ids are positive", id)}
-	}
-	next := m.meta.Load().clone()
-	if i, found := slices.BinarySearch(next.Brokers, id); !found {
-		next.Brokers = slices.Insert(next.Brokers, i, id)
-	}
-	var changed []Partition
-	for name, t := range next.Topics {
-		for i := range t.Partitions {
-			if a := &t.Partitions[i]; a.Leader == id {
-				a.Version++
-				a.Epoch++
-				changed = append(changed, Partition{name, i})
+// decideAll hands this broker's replicas the present decisions.
+func (m *Manual) decideAll(wanted func(replica.Assignment) bool) {
+	for _, name := range m.image.Topics() {
+		for i, a := range m.image.Topic(name).Partitions {
+			if wanted(a) {
+				m.decide(Partition{Topic: name, ID: i}, a)
 			}
 		}
 	}
-	if len(changed) == 0 && len(next.Brokers) == len(m.meta.Load().Brokers) && !m.unsettled {
-		return nil
-	}
-	return m.change(next, changed...)
 }
 
-// Failover is the outcome of a failover.
-type Failover struct {
-	Partition Partition
-	Old, New  replica.BrokerID
-	Epoch     int32
-	End       int64 // the new leader's log end: the offset that the next record gets
-	Active    []replica.BrokerID
+func (m *Manual) decide(p Partition, a replica.Assignment) {
+	if m.cfg.ID == replica.None || slices.Contains(a.Replicas, m.cfg.ID) {
+		m.emit(Decide{p, a})
+	}
 }
 
-// Failover gives a partition whose leader is gone a new one: the one that the Choice
-// picks of the active replicas that can be reached. All of these must agree, record for
-// record, as far as they go. The active replicas that cannot be reached are active no
-// more: they come back by recovery.
-//
-// Errors: *UnknownPartitionError, *LeaderStillAvailableError, *NoEligibleReplicaError,
-// *DivergenceError, and what kept the change from being written. After each of them but
-// *UnsettledError the recorded leader is the old one.
-func (m *Manual) Failover(ctx context.Context, p Partition, probe Prober) (Failover, error) {
-	old, ok := m.Assignment(p)
-	if !ok {
-		return Failover{}, &UnknownPartitionError{p}
+// Tick implements Machine.
+func (m *Manual) Tick(now time.Time) []Effect {
+	m.begin(now)
+	if !m.retryAt.IsZero() && !now.Before(m.retryAt) {
+		m.registerSelf()
 	}
-	if r := probe.Report(ctx, p, old.Leader); r.Err == nil {
-		return Failover{}, &LeaderStillAvailableError{Partition: p, Leader: old.Leader}
-	}
-	var reports []Report
-	for _, id := range slices.Sorted(slices.Values(old.Replicas)) {
-		if id != old.Leader {
-			reports = append(reports, probe.Report(ctx, p, id))
+	m.calls.expire(now)
+	m.beat()
+	return m.effects()
+}
+
+// Next implements Machine.
+func (m *Manual) Next() time.Time {
+	return sooner(m.retryAt, sooner(m.health.nextDue(), m.calls.next()))
+}
+
+// beat sends the heartbeats that are due.
+func (m *Manual) beat() {
+	send, failed := m.health.due(m.now)
+	for _, id := range failed {
+		if m.health.state[id].missed == 2 {
+			m.lost(id, "it does not answer")
+			m.emit(Silent{id, "it does not answer"})
 		}
 	}
-	candidates, reasons := Candidates(old, reports)
-	chosen := m.choose(old, reports)
-	if chosen == replica.None {
-		return Failover{}, &NoEligibleReplicaError{Partition: p, Leader: old.Leader, Reasons: reasons}
+	for _, id := range send {
+		m.emit(Send{id, Heartbeat{Seq: m.health.state[id].seq, Version: m.told()}})
 	}
-	i := slices.IndexFunc(reports, func(r Report) bool { return r.Broker == chosen })
-	if i < 0 || !slices.Contains(candidates, chosen) {
-		return Failover{}, fmt.Errorf("controller: the choice fell on broker %d, which cannot lead: %s", chosen, reasons[chosen])
+}
+
+// told is the version that other brokers are told.
+func (m *Manual) told() int64 {
+	if m.keeps() {
+		return m.version
 	}
-	others := slices.DeleteFunc(slices.Clone(reports), func(r Report) bool { return !slices.Contains(candidates, r.Broker) })
-	if err := compareCandidates(ctx, probe, p, reports[i], others); err != nil {
-		return Failover{}, err
+	return 0
+}
+
+// Unreachable implements Machine.
+func (m *Manual) Unreachable(now time.Time, peer replica.BrokerID, why string) []Effect {
+	m.begin(now)
+	m.lost(peer, why)
+	return m.effects()
+}
+
+func (m *Manual) lost(peer replica.BrokerID, why string) {
+	m.calls.fail(why, func(c *call) bool { return c.to == peer })
+}
+
+// Step implements Machine.
+func (m *Manual) Step(now time.Time, from replica.BrokerID, msg Message) []Effect {
+	m.begin(now)
+	m.health.heard(from)
+	switch q := msg.(type) {
+	case Heartbeat:
+		m.emit(Send{from, HeartbeatAck{Seq: q.Seq, Version: m.told()}})
+		m.heard(from, q.Version)
+	case HeartbeatAck:
+		m.heard(from, q.Version)
+	case FetchDecisions:
+		m.serve(from, q)
+	case Decisions:
+		m.calls.answer(from, q.ID, q)
+	case ProposeChange:
+		m.proposedBy(from, q)
+	case ChangeProposed:
+		m.calls.answer(from, q.ID, q)
+	case CreateReplicas:
+		m.createFor(from, q)
+	case ReplicasCreated:
+		m.calls.answer(from, q.ID, q)
+	case ReportReply:
+		m.calls.answer(from, q.ID, q)
+	case DigestsReply:
+		m.calls.answer(from, q.ID, q)
 	}
-	next := old.Clone()
-	next.Version++
-	next.Epoch++
-	next.Leader, next.Active = chosen, candidates
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if now, _ := m.Assignment(p); now.Version != old.Version {
-		return Failover{}, &StaleError{Partition: p, Proposed: next, Present: now}
+	return m.effects()
+}
+
+// ask sends a request to a broker, and calls done with its reply, or with why there is none.
+func (m *Manual) ask(to replica.BrokerID, timeout time.Duration, request func(id uint64) Message, done func(reply Message, failed string)) {
+	deadline := time.Time{}
+	if timeout > 0 {
+		deadline = m.now.Add(timeout)
 	}
-	meta := m.meta.Load().clone()
-	meta.Topics[p.Topic].Partitions[p.ID] = next
-	if err := m.change(meta, p); err != nil {
-		return Failover{}, err
+	id := m.calls.begin(to, deadline, done)
+	m.emit(Send{to, request(id)})
+}
+
+// change puts a change in the queue. make is called when its turn has come.
+func (m *Manual) change(c *change) {
+	m.changes = append(m.changes, c)
+	if len(m.changes) == 1 {
+		m.store()
 	}
-	return Failover{Partition: p, Old: old.Leader, New: chosen, Epoch: next.Epoch, End: reports[i].End, Active: candidates}, nil
+}
+
+// store begins to store the first change of the queue that there is something to store of.
+func (m *Manual) store() {
+	for len(m.changes) > 0 {
+		c := m.changes[0]
+		var err error
+		if c.records, err = c.make(m.image); err == nil {
+			c.next, err = m.image.Apply(c.records...)
+		}
+		persist := c.records
+		if err == nil && c.copied {
+			persist = m.stored.Diff(c.next) // and what could not be stored before
+		}
+		if err == nil && len(persist) > 0 {
+			m.emit(Persist{persist})
+			return
+		}
+		m.changes = m.changes[1:]
+		if err == nil && len(c.records) > 0 {
+			m.take(c) // it is on the disk already
+		}
+		c.done(err)
+	}
+}
+
+// Persisted implements Machine: a change counts once it is durable.
+func (m *Manual) Persisted(now time.Time, err error) []Effect {
+	m.begin(now)
+	c := m.changes[0]
+	m.changes = m.changes[1:]
+	if err == nil {
+		m.stored = c.next
+	}
+	if err != nil && c.copied {
+		m.emit(Warn{fmt.Sprintf("a decision could not be stored on this broker, which goes on with it: %v", err)})
+		err = nil
+	}
+	if err == nil {
+		m.take(c)
+	}
+	c.done(err)
+	m.store()
+	return m.effects()
+}
+
+// take makes a change count.
+func (m *Manual) take(c *change) {
+	m.image = c.next
+	if m.keeps() {
+		m.version += int64(len(c.records))
+		if m.tail = append(m.tail, c.records...); len(m.tail) > maxTail {
+			m.tail = slices.Clone(m.tail[len(m.tail)-maxTail/2:])
+		}
+		m.health.hurry(m.now) // the others hear of it at once
+	}
+	for _, r := range c.records {
+		if p := r.Partition; p != nil {
+			m.decide(Partition{Topic: p.Topic, ID: p.Partition}, p.Assignment)
+		}
+	}
+	if m.keeps() {
+		m.beat()
+	}
+}
+
+// maxTail is how many of the latest decisions are kept for those who ask what is new.
+const maxTail = 20_000
+
+// heard takes in how far the decisions have come, as their keeper says.
+func (m *Manual) heard(from replica.BrokerID, version int64) {
+	if from != m.cfg.At || m.keeps() || m.fetching || version == 0 || version == m.followed && m.registered {
+		return
+	}
+	m.fetching = true
+	register := !m.registered
+	m.ask(from, m.cfg.RequestTimeout, func(id uint64) Message {
+		return FetchDecisions{ID: id, Since: m.followed, Register: register}
+	}, func(reply Message, failed string) {
+		d, ok := reply.(Decisions)
+		if !ok || d.Err != "" {
+			m.fetching = false
+			m.emit(Warn{fmt.Sprintf("cannot fetch the decisions from broker %d: %s%s", from, failed, d.Err)})
+			return
+		}
+		m.follow(d, register)
+	})
+}
+
+// follow takes over what the keeper has decided.
+func (m *Manual) follow(d Decisions, registered bool) {
+	c := &change{copied: true}
+	c.make = func(image *metadata.Image) ([]metadata.Record, error) {
+		if !d.Whole {
+			return d.Records, nil
+		}
+		next, err := new(metadata.Image).Apply(d.Records...)
+		if err != nil {
+			return nil, err
+		}
+		return image.Diff(next), nil
+	}
+	c.done = func(err error) {
+		m.fetching = false
+		if err != nil {
+			m.emit(Warn{fmt.Sprintf("the decisions that broker %d sent cannot be read: %v", m.cfg.At, err)})
+			m.followed = 0 // all of them, next time
+			return
+		}
+		m.followed = d.Version
+		if registered {
+			m.registered = true
+			m.decideAll(func(replica.Assignment) bool { return true })
+		}
+	}
+	m.change(c)
+}
+
+// serve answers a broker that asks for decisions.
+func (m *Manual) serve(from replica.BrokerID, q FetchDecisions) {
+	reply := func(err error) {
+		d := Decisions{ID: q.ID, Version: m.version}
+		switch old := m.version - q.Since; {
+		case err != nil:
+			d.Err = err.Error()
+		case old >= 0 && old <= int64(len(m.tail)) && q.Since > 0:
+			d.Records = m.tail[int64(len(m.tail))-old:]
+		default:
+			d.Whole, d.Records = true, m.image.Records()
+		}
+		m.emit(Send{from, d})
+	}
+	switch {
+	case !m.keeps():
+		m.emit(Send{from, Decisions{ID: q.ID, Err: fmt.Sprintf("broker %d does not keep the decisions, broker %d does; check the lists of peers", m.cfg.ID, m.cfg.At)}})
+	case q.Register:
+		m.register(from, reply)
+	default:
+		reply(nil)
+	}
+}
+
+// register records a broker that starts, and begins a new epoch for each partition that
+// it leads. A leader that was away may have lost records that were never synced, and
+// gives their offsets out again: the epoch tells the new ones from the old (KIP-101).
+func (m *Manual) register(id replica.BrokerID, done func(error)) {
+	m.change(&change{done: done, make: func(image *metadata.Image) ([]metadata.Record, error) {
+		if id <= replica.None {
+			return nil, &BrokerError{fmt.Sprintf("a broker cannot have the id %d; ids are positive", id)}
+		}
+		var out []metadata.Record
+		if _, known := slices.BinarySearch(image.Brokers(), id); !known {
+			out = append(out, metadata.Record{Broker: &metadata.BrokerRecord{ID: id}})
+		}
+		for _, name := range image.Topics() {
+			for i, a := range image.Topic(name).Partitions {
+				if a.Leader == id {
+					epoch, err := nextEpoch(a.LeaderEpoch)
+					if err != nil {
+						return nil, err
+					}
+					a = a.Clone()
+					a.Version++
+					a.LeaderEpoch = epoch
+					out = append(out, assigned(Partition{Topic: name, ID: i}, a))
+				}
+			}
+		}
+		return out, nil
+	}})
+}
+
+func assigned(p Partition, a replica.Assignment) metadata.Record {
+	return metadata.Record{Partition: &metadata.PartitionRecord{Topic: p.Topic, Partition: p.ID, Assignment: a}}
+}
+
+// nextEpoch counts a leader epoch up, as far as there are numbers.
+func nextEpoch(epoch int32) (int32, error) {
+	if epoch >= MaxEpoch {
+		return 0, &EpochError{Epoch: epoch}
+	}
+	return epoch + 1, nil
+}
+
+// Propose implements Machine. Where the answer is lost, so is the certainty.
+func (m *Manual) Propose(now time.Time, p Partition, a replica.Assignment) []Effect {
+	m.begin(now)
+	if m.keeps() {
+		m.propose(p, a, func(err error) {
+			if err != nil {
+				_, unsure := errors.AsType[*metadata.UnsettledError](err)
+				m.emit(Reject{p, a.Version, err.Error(), unsure})
+			}
+		})
+		return m.effects()
+	}
+	m.ask(m.cfg.At, m.cfg.RequestTimeout, func(id uint64) Message { return ProposeChange{id, p, a} }, func(reply Message, failed string) {
+		r, ok := reply.(ChangeProposed)
+		switch {
+		case !ok:
+			m.emit(Reject{p, a.Version, fmt.Sprintf("broker %d, which keeps the decisions, has not answered: %s", m.cfg.At, failed), true})
+		case r.Err != "":
+			m.emit(Reject{p, a.Version, r.Err, r.Unsure})
+		}
+	})
+	return m.effects()
+}
+
+func (m *Manual) propose(p Partition, a replica.Assignment, done func(error)) {
+	m.change(&change{done: done, make: func(image *metadata.Image) ([]metadata.Record, error) {
+		old, ok := image.Assignment(p)
+		if !ok {
+			return nil, &UnknownPartitionError{p}
+		}
+		if a.Version != old.Version+1 || a.LeaderEpoch != old.LeaderEpoch || a.Leader != old.Leader || !slices.Equal(a.Replicas, old.Replicas) {
+			return nil, &StaleError{Partition: p, Proposed: a, Present: old}
+		}
+		return []metadata.Record{assigned(p, a)}, nil
+	}})
+}
+
+func (m *Manual) proposedBy(from replica.BrokerID, q ProposeChange) {
+	if !m.keeps() || q.Assignment.Leader != from {
+		m.emit(Send{from, ChangeProposed{ID: q.ID, Err: fmt.Sprintf("broker %d cannot decide that for broker %d", m.cfg.ID, from)}})
+		return
+	}
+	m.propose(q.Partition, q.Assignment, func(err error) {
+		r := ChangeProposed{ID: q.ID}
+		if err != nil {
+			r.Err = err.Error()
+			_, r.Unsure = errors.AsType[*metadata.UnsettledError](err)
+		}
+		m.emit(Send{from, r})
+	})
 }

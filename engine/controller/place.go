@@ -24,7 +24,7 @@ func Place(brokers []replica.BrokerID, partitions, replication int) ([]replica.A
 		}
 		active := slices.Clone(ids)
 		slices.Sort(active)
-		out[p] = replica.Assignment{Version: 1, Leader: ids[0], Epoch: 1, Replicas: ids, Active: active}
+		out[p] = replica.Assignment{Version: 1, Leader: ids[0], LeaderEpoch: 1, Replicas: ids, ISR: active}
 	}
 	return out, nil
 }

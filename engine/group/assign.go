@@ -1,24 +1,13 @@
 package group
 
 import (
-	"cmp"
-	"fmt"
+	"logbook/engine/topic"
 	"maps"
 	"slices"
 )
 
-// Partition is one partition of a topic.
-type Partition struct {
-	Topic string `json:"topic"`
-	ID    int    `json:"partition"`
-}
-
-func (p Partition) String() string { return fmt.Sprintf("%s/%d", p.Topic, p.ID) }
-
-// Compare orders partitions by topic, then by id.
-func (p Partition) Compare(q Partition) int {
-	return cmp.Or(cmp.Compare(p.Topic, q.Topic), cmp.Compare(p.ID, q.ID))
-}
+// Partition names a partition of a topic.
+type Partition = topic.Partition
 
 // Subscriber is a member as an assignor sees it.
 type Subscriber struct {
@@ -59,7 +48,7 @@ func AssignorByName(name string) (Assignor, error) {
 			return a, nil
 		}
 	}
-	return nil, fmt.Errorf("group: no assignor %q: there are %q, %q and %q", name, RoundRobin.Name(), Range.Name(), CooperativeSticky.Name())
+	return nil, &UnknownAssignorError{Name: name}
 }
 
 // subscribers returns the ids of the members that subscribe to a topic, in order.

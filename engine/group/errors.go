@@ -3,6 +3,7 @@ package group
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 var (
@@ -39,4 +40,22 @@ type AssignorMismatchError struct{ Wanted, Used string }
 
 func (e *AssignorMismatchError) Error() string {
 	return fmt.Sprintf("group: the members use assignor %q, not %q; all must use one", e.Used, e.Wanted)
+}
+
+// UnknownAssignorError: there is no assignor of that name.
+type UnknownAssignorError struct{ Name string }
+
+func (e *UnknownAssignorError) Error() string {
+	return fmt.Sprintf("group: no assignor %q: there are %q, %q and %q", e.Name, RoundRobin.Name(), Range.Name(), CooperativeSticky.Name())
+}
+
+// TimeoutError: a member asks for a timeout that is out of bounds.
+type TimeoutError struct {
+	What     string // "session" or "rebalance"
+	Wanted   time.Duration
+	Min, Max time.Duration
+}
+
+func (e *TimeoutError) Error() string {
+	return fmt.Sprintf("group: %s timeout %s is not between %s and %s", e.What, e.Wanted, e.Min, e.Max)
 }

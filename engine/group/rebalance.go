@@ -60,9 +60,9 @@ func (r *Request) checkJoin() error {
 	}
 	switch {
 	case r.SessionTimeout < MinSessionTimeout || r.SessionTimeout > MaxSessionTimeout:
-		return fmt.Errorf("group: session timeout %s is not between %s and %s", r.SessionTimeout, MinSessionTimeout, MaxSessionTimeout)
+		return &TimeoutError{What: "session", Wanted: r.SessionTimeout, Min: MinSessionTimeout, Max: MaxSessionTimeout}
 	case r.RebalanceTimeout < 0 || r.RebalanceTimeout > MaxSessionTimeout:
-		return fmt.Errorf("group: rebalance timeout %s is not between 0 and %s", r.RebalanceTimeout, MaxSessionTimeout)
+		return &TimeoutError{What: "rebalance", Wanted: r.RebalanceTimeout, Max: MaxSessionTimeout}
 	case r.Member == "" && r.NewMember == "":
 		return fmt.Errorf("group: a join without a member id needs one to give")
 	}

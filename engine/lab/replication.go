@@ -3,12 +3,14 @@ package lab
 import (
 	"fmt"
 	"html"
+	"math"
 	"strings"
 	"sync"
 
 	"github.com/janpfeifer/gonb/gonbui/protocol"
 
 	"logbook/engine/cluster"
+	"logbook/engine/node"
 	"logbook/engine/replica"
 	"logbook/engine/spacetime"
 )
@@ -56,61 +58,61 @@ func (r *Recorder) SVG() string {
 
 // Observe records an event. Of the messages it draws those that move records, and the
 // acknowledgements that follow; not the patient waiting in between.
-func (r *Recorder) Observe(e cluster.Event) {
+func (r *Recorder) Observe(e node.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	d, at := &r.diagram, int(e.Broker)-1
 	switch e.Kind {
-	case cluster.Up:
+	case node.Up:
 		d.Add(at, spacetime.Start, "starts")
-	case cluster.Down:
+	case node.Down:
 		d.Add(at, spacetime.Stop, "stops")
-	case cluster.Leads:
-		d.Add(at, spacetime.Plain, "leads, epoch %d, from offset %d", e.Epoch, e.End)
-	case cluster.Stored:
-		d.Add(at, spacetime.Plain, "holds offsets below %d", e.End)
-	case cluster.StoreFailed:
-		d.Add(at, spacetime.Bad, "cannot store: ends at %d", e.End)
-	case cluster.Cut:
-		d.Add(at, spacetime.Bad, "cuts its log to %d", e.End)
-	case cluster.Command:
+	case node.Leads:
+		d.Add(at, spacetime.Plain, "leads, epoch %d, from offset %d", e.LeaderEpoch, e.LogEndOffset)
+	case node.Stored:
+		d.Add(at, spacetime.Plain, "holds offsets below %d", e.LogEndOffset)
+	case node.StoreFailed:
+		d.Add(at, spacetime.Bad, "cannot store: ends at %d", e.LogEndOffset)
+	case node.Cut:
+		d.Add(at, spacetime.Bad, "cuts its log to %d", e.LogEndOffset)
+	case node.Command:
 		d.Add(at, spacetime.Plain, "is told to catch up")
-	case cluster.Outcome:
+	case node.Outcome:
 		if e.Err == nil {
 			d.Add(at, spacetime.Good, "acknowledges offset %d", e.Offset)
 		} else {
 			d.Add(at, spacetime.Bad, "cannot acknowledge offset %d", e.Offset)
 		}
-	case cluster.Sent, cluster.Received:
+	case node.Sent, node.Received:
 		r.message(e)
 	}
 }
 
-func (r *Recorder) message(e cluster.Event) {
+func (r *Recorder) message(e node.Event) {
 	m := e.Message
 	text := ""
 	switch {
-	case m.Kind == replica.Frames && len(m.Frames) > 0 && m.Next == m.Offset+1:
+	case m.Kind == replica.Frames && len(m.Frames) > 0 && m.NextOffset == m.Offset+1:
 		text = fmt.Sprint("offset ", m.Offset)
 	case m.Kind == replica.Frames && len(m.Frames) > 0:
-		text = fmt.Sprintf("offsets %d to %d", m.Offset, m.Next-1)
+		text = fmt.Sprintf("offsets %d to %d", m.Offset, m.NextOffset-1)
 	case m.Kind == replica.Fetch && m.Failed != "":
 		text = "cannot store"
 	case m.Kind == replica.Fetch && m.LastEpoch >= 0:
 		text = fmt.Sprintf("I end at %d", m.Offset)
 	case m.Kind == replica.Diverging:
 		text = fmt.Sprintf("epoch %d ends at %d", m.LastEpoch, m.EpochEnd)
-	case m.Kind == replica.AskSums:
+	case m.Kind == replica.AskDigests:
 		text = fmt.Sprintf("compare from %d", m.Offset)
-	case m.Kind == replica.Sums:
-		text = fmt.Sprintf("sums of %d frames", len(m.Sums))
+	case m.Kind == replica.Digests:
+		text = fmt.Sprintf("sums of %d frames", len(m.Digests))
 	case m.Kind == replica.Refused && m.Reason != replica.NotLeading:
 		text = "refused: " + string(m.Reason)
 	default:
 		return
 	}
 	key := fmt.Sprint(m.Kind, m.From, m.To, m.Seq)
-	if e.Kind == cluster.Sent {
+	if e.Kind == node.Sent {
 		r.sent[key] = r.diagram.Add(int(m.From)-1, spacetime.Plain, "")
 		return
 	}
@@ -145,21 +147,16 @@ func replicaRows(c *cluster.Cluster, p cluster.Partition) (rows []replicaRow, hw
 	for _, r := range s.Replicas {
 		row := replicaRow{ReplicaStatus: r}
 		if n, err := c.Node(r.Broker); err == nil && r.Known {
-			l, err := n.Log(p)
-			must(err)
-			for rec, err := range l.Records(l.StartOffset()) {
+			for rec, err := range n.Own(p) {
 				must(err)
 				row.values = append(row.values, string(rec.Value))
 			}
-			epochs := l.Epochs()
-			for o := l.StartOffset(); o < l.EndOffset(); o++ {
-				epoch := int32(0)
-				for _, e := range epochs {
-					if e.Start <= o {
-						epoch = e.Epoch
-					}
+			digests, err := n.FrameDigests(p, 0, math.MaxInt32)
+			must(err)
+			for _, d := range digests {
+				for range d.NextOffset - d.BaseOffset {
+					row.epochs = append(row.epochs, d.LeaderEpoch)
 				}
-				row.epochs = append(row.epochs, epoch)
 			}
 		}
 		rows = append(rows, row)
@@ -175,7 +172,7 @@ func (r replicaRow) role() string {
 	switch {
 	case !r.Known:
 		role += ", unknown"
-	case !r.Active:
+	case !r.InSync:
 		role += ", not active"
 	}
 	switch {

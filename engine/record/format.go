@@ -28,6 +28,10 @@ type Format interface {
 	// describes it without decoding its records. Bytes behind the frame are ignored.
 	Parse(data []byte) (Frame, error)
 
+	// Describe is Parse without the checksum: for a frame that this process has just
+	// encoded, or has parsed before.
+	Describe(data []byte) (Frame, error)
+
 	// Assign numbers encoded frames from the offset base on, in place, and returns the
 	// offset after the last one. In format 2 it also stores the leader epoch; the
 	// checksum covers neither. The frames must be whole, as AppendFrames makes them.

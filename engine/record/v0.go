@@ -60,6 +60,9 @@ func (v0) FrameSize(head []byte) (int, error) {
 	return 4 + int(n), nil
 }
 
+// Describe implements Format: there is no checksum.
+func (f v0) Describe(data []byte) (Frame, error) { return f.Parse(data) }
+
 func (f v0) Parse(data []byte) (Frame, error) {
 	size, err := f.FrameSize(data)
 	if err == ErrIncomplete {

@@ -64,6 +64,9 @@ func (v1) FrameSize(head []byte) (int, error) {
 	return int(need + v), nil
 }
 
+// Describe implements Format: there is no checksum.
+func (f v1) Describe(data []byte) (Frame, error) { return f.Parse(data) }
+
 func (f v1) Parse(data []byte) (Frame, error) {
 	size, err := f.FrameSize(data)
 	if err != nil {

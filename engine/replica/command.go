@@ -22,12 +22,12 @@ func (r *Replica) command(now time.Time, j *job) []Effect {
 	r.begin(now)
 	switch {
 	case r.foll == nil && r.at.Leader == r.cfg.ID:
-		r.emit(Finished{j.id, fmt.Errorf("replica: broker %d leads in epoch %d; the others follow it", r.cfg.ID, r.at.Epoch)})
+		r.emit(Finished{j.id, fmt.Errorf("replica: broker %d leads in epoch %d; the others follow it", r.cfg.ID, r.at.LeaderEpoch)})
 	case r.foll == nil:
-		r.emit(Finished{j.id, &NotLeaderError{Leader: r.at.Leader, Epoch: r.at.Epoch}})
+		r.emit(Finished{j.id, &NotLeaderError{Leader: r.at.Leader, LeaderEpoch: r.at.LeaderEpoch}})
 	default:
 		r.finish(ErrSuperseded)
-		j.from = r.log.Start
+		j.from = r.log.LogStartOffset
 		r.foll.job, r.foll.verified = j, false
 		r.resume()
 	}
@@ -48,7 +48,7 @@ func (r *Replica) resume() {
 // compare asks for the leader's sums from where the logs are known to be the same.
 func (r *Replica) compare() {
 	r.foll.phase, r.foll.why = comparing, nil
-	r.ask(Message{Kind: AskSums, Offset: r.foll.job.from})
+	r.ask(Message{Kind: AskDigests, Offset: r.foll.job.from})
 }
 
 func (r *Replica) sums(m Message) {
@@ -57,14 +57,14 @@ func (r *Replica) sums(m Message) {
 		return
 	}
 	if m.Offset > f.job.from { // the leader's log starts higher: what lies below cannot be compared
-		if m.Offset > r.log.End {
-			r.parts(r.log.End, fmt.Sprintf("the leader's log starts at %d, the replica's ends at %d", m.Start, r.log.End), m)
+		if m.Offset > r.log.LogEndOffset {
+			r.parts(r.log.LogEndOffset, fmt.Sprintf("the leader's log starts at %d, the replica's ends at %d", m.LogStartOffset, r.log.LogEndOffset), m)
 			return
 		}
 		f.job.from = m.Offset
 	}
 	f.phase = storing
-	r.emit(Compare{From: f.job.from, Sums: m.Sums})
+	r.emit(Compare{From: f.job.from, Digests: m.Digests})
 	f.compared = m
 }
 
@@ -82,13 +82,13 @@ func (r *Replica) Compared(now time.Time, same int64, differs bool, err error) [
 		r.pause(err)
 	case differs:
 		r.parts(same, "the records there are not the leader's", m)
-	case same < r.log.End && same >= m.End:
-		r.parts(same, fmt.Sprintf("the leader's log ends at %d, the replica's at %d", m.End, r.log.End), m)
-	case same < r.log.End && len(m.Sums) > 0:
+	case same < r.log.LogEndOffset && same >= m.LogEndOffset:
+		r.parts(same, fmt.Sprintf("the leader's log ends at %d, the replica's at %d", m.LogEndOffset, r.log.LogEndOffset), m)
+	case same < r.log.LogEndOffset && len(m.Digests) > 0:
 		f.job.from = same
 		r.compare()
-	case same < r.log.End:
-		r.pause(fmt.Errorf("replica: the leader sent no sums from offset %d on, its log ends at %d", same, m.End))
+	case same < r.log.LogEndOffset:
+		r.pause(fmt.Errorf("replica: the leader sent no sums from offset %d on, its log ends at %d", same, m.LogEndOffset))
 	default:
 		r.matched(same)
 	}
@@ -101,7 +101,7 @@ func (r *Replica) matched(same int64) {
 	f.job.from = same
 	if f.job.second {
 		f.job.waiting, f.verified = true, true
-		if slices.Contains(r.at.Active, r.cfg.ID) {
+		if slices.Contains(r.at.ISR, r.cfg.ID) {
 			r.finish(nil) // it was active all the time
 		}
 	}
@@ -118,7 +118,7 @@ func (r *Replica) parts(at int64, detail string, m Message) {
 		r.pause(&DivergenceError{Leader: m.From, Follower: r.cfg.ID, Offset: at, Detail: detail})
 		return
 	}
-	if m.Offset > r.log.End {
+	if m.Offset > r.log.LogEndOffset {
 		r.restartAt(m)
 		return
 	}

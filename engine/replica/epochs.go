@@ -4,23 +4,23 @@ import "logbook/engine/commitlog"
 
 // Log is what the state machine knows of the partition's log.
 type Log struct {
-	Start, End int64
-	Epochs     []commitlog.EpochStart
+	LogStartOffset, LogEndOffset int64
+	Epochs                       []commitlog.EpochStart
 }
 
 // epochEnd returns the latest leader epoch in the log that is not after the given one,
 // and the offset after its last record: KIP-101's question. The epoch is -1 where the log
 // has no record that old.
 func (l Log) epochEnd(epoch int32) (int32, int64) {
-	if epoch < 0 || l.End == l.Start {
-		return -1, l.Start
+	if epoch < 0 || l.LogEndOffset == l.LogStartOffset {
+		return -1, l.LogStartOffset
 	}
-	found, end := int32(-1), l.End
-	if len(l.Epochs) == 0 || l.Epochs[0].Start > l.Start {
+	found, end := int32(-1), l.LogEndOffset
+	if len(l.Epochs) == 0 || l.Epochs[0].Start > l.LogStartOffset {
 		found = 0 // records from before anybody counted
 	}
 	for _, e := range l.Epochs {
-		if e.Start >= l.End {
+		if e.Start >= l.LogEndOffset {
 			break // it has no records
 		}
 		if e.Epoch > epoch {

@@ -17,15 +17,15 @@ var ErrSuperseded = errors.New("replica: the command was ended by a later one, o
 
 // NotLeaderError: the replica does not take writes.
 type NotLeaderError struct {
-	Leader BrokerID // who does, as far as this broker knows; None: nobody
-	Epoch  int32
+	Leader      BrokerID // who does, as far as this broker knows; None: nobody
+	LeaderEpoch int32
 }
 
 func (e *NotLeaderError) Error() string {
 	if e.Leader == None {
 		return "replica: this broker is not the leader, and there is none"
 	}
-	return fmt.Sprintf("replica: this broker is not the leader; broker %d is, in epoch %d", e.Leader, e.Epoch)
+	return fmt.Sprintf("replica: this broker is not the leader; broker %d is, in epoch %d", e.Leader, e.LeaderEpoch)
 }
 
 // ReplicationError: a write is in the leader's log, where it stays, and active replicas
@@ -45,13 +45,13 @@ func (e *ReplicationError) Error() string {
 
 // NotEnoughReplicasError: fewer replicas are active than a write demands.
 type NotEnoughReplicasError struct {
-	Active []BrokerID
+	ISR    []BrokerID
 	Min    int
 	Stored bool // the record is in the leader's log all the same
 }
 
 func (e *NotEnoughReplicasError) Error() string {
-	s := fmt.Sprintf("replica: %d active replicas %v, the write wants at least %d", len(e.Active), e.Active, e.Min)
+	s := fmt.Sprintf("replica: %d active replicas %v, the write wants at least %d", len(e.ISR), e.ISR, e.Min)
 	if e.Stored {
 		return s + "; the leader keeps it, and it may be acknowledged to nobody"
 	}

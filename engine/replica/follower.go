@@ -47,7 +47,7 @@ func (r *Replica) follow() {
 		r.resume()
 		return
 	}
-	if r.cfg.Explicit && !slices.Contains(r.at.Active, r.cfg.ID) {
+	if r.cfg.Explicit && !slices.Contains(r.at.ISR, r.cfg.ID) {
 		r.pause(errors.New("replica: not active; recover it"))
 		return
 	}
@@ -57,13 +57,13 @@ func (r *Replica) follow() {
 func (r *Replica) fetch() {
 	f := r.foll
 	f.phase, f.why = fetching, nil
-	r.ask(Message{Kind: Fetch, Offset: r.log.End, LastEpoch: r.log.LastEpoch(), CatchUp: f.job != nil && !f.job.waiting, Verified: f.verified})
+	r.ask(Message{Kind: Fetch, Offset: r.log.LogEndOffset, LastEpoch: r.log.LastEpoch(), CatchUp: f.job != nil && !f.job.waiting, Verified: f.verified})
 }
 
 func (r *Replica) ask(m Message) {
 	f := r.foll
 	r.seq++
-	m.From, m.To, m.Epoch, m.Seq = r.cfg.ID, r.at.Leader, r.at.Epoch, r.seq
+	m.From, m.To, m.LeaderEpoch, m.Seq = r.cfg.ID, r.at.Leader, r.at.LeaderEpoch, r.seq
 	f.asked = true
 	f.deadline = time.Time{}
 	if r.cfg.Retry > 0 {
@@ -102,7 +102,7 @@ func (r *Replica) tickFollower() {
 // reassigned: the controller changed something, but not the leader.
 func (r *Replica) reassigned() {
 	f := r.foll
-	if !slices.Contains(r.at.Active, r.cfg.ID) {
+	if !slices.Contains(r.at.ISR, r.cfg.ID) {
 		return
 	}
 	if f.job != nil && f.job.waiting {
@@ -123,7 +123,7 @@ func (r *Replica) answered(m Message) {
 		r.diverging(m)
 	case Refused:
 		r.refused(m)
-	case Sums:
+	case Digests:
 		r.sums(m)
 	}
 }
@@ -134,7 +134,7 @@ func (r *Replica) frames(m Message) {
 		r.advance(m)
 		return
 	}
-	if m.Offset != r.log.End {
+	if m.Offset != r.log.LogEndOffset {
 		r.fetch() // an answer to a question that is no longer ours
 		return
 	}
@@ -149,16 +149,16 @@ func (r *Replica) frames(m Message) {
 // advance follows the leader's retention, and then fetches on.
 func (r *Replica) advance(m Message) {
 	goOn := func() {
-		if r.caughtUp(m.End) {
+		if r.caughtUp(m.LogEndOffset) {
 			r.fetch()
 		}
 	}
-	if m.Start <= r.log.Start || m.Start > r.log.End {
+	if m.LogStartOffset <= r.log.LogStartOffset || m.LogStartOffset > r.log.LogEndOffset {
 		goOn()
 		return
 	}
 	r.foll.phase, r.foll.after = storing, goOn
-	r.emit(Advance{m.Start})
+	r.emit(Advance{m.LogStartOffset})
 }
 
 // stored handles the disk's answer.
@@ -168,7 +168,7 @@ func (r *Replica) stored(err error) {
 	f.after = nil
 	if err != nil {
 		r.seq++
-		r.emit(Send{Message{Kind: Fetch, From: r.cfg.ID, To: r.at.Leader, Epoch: r.at.Epoch, Seq: r.seq, Offset: r.log.End, Failed: err.Error()}})
+		r.emit(Send{Message{Kind: Fetch, From: r.cfg.ID, To: r.at.Leader, LeaderEpoch: r.at.LeaderEpoch, Seq: r.seq, Offset: r.log.LogEndOffset, Failed: err.Error()}})
 		r.pause(err)
 		return
 	}
@@ -181,7 +181,7 @@ func (r *Replica) stored(err error) {
 // whether to go on fetching.
 func (r *Replica) caughtUp(end int64) bool {
 	f := r.foll
-	if f.job == nil || r.log.End < end {
+	if f.job == nil || r.log.LogEndOffset < end {
 		return true
 	}
 	switch {
@@ -201,9 +201,9 @@ func (r *Replica) diverging(m Message) {
 	f := r.foll
 	_, own := r.log.epochEnd(m.LastEpoch)
 	to := min(own, m.EpochEnd)
-	if r.cfg.Explicit && (f.job == nil || !f.job.recover) || to >= r.log.End {
+	if r.cfg.Explicit && (f.job == nil || !f.job.recover) || to >= r.log.LogEndOffset {
 		r.pause(&DivergenceError{Leader: m.From, Follower: r.cfg.ID, Offset: to,
-			Detail: fmt.Sprintf("the leader's epoch %d ends at %d, here are records up to %d of epoch %d", m.LastEpoch, m.EpochEnd, r.log.End, r.log.LastEpoch())})
+			Detail: fmt.Sprintf("the leader's epoch %d ends at %d, here are records up to %d of epoch %d", m.LastEpoch, m.EpochEnd, r.log.LogEndOffset, r.log.LastEpoch())})
 		return
 	}
 	r.cut(to)
@@ -220,15 +220,15 @@ func (r *Replica) cut(to int64) {
 		}
 		f.job.from, f.job.second = min(f.job.from, to), false
 	}
-	r.hw = min(r.hw, max(to, r.log.Start))
-	if to < r.log.Start {
-		r.emit(Reset{r.log.Start})
+	r.hw = min(r.hw, max(to, r.log.LogStartOffset))
+	if to < r.log.LogStartOffset {
+		r.emit(Reset{r.log.LogStartOffset})
 	} else {
 		r.emit(Truncate{to})
 	}
 	f.after = func() {
 		if f.job != nil {
-			f.job.from = min(f.job.from, r.log.End) // a batch is not cut in two
+			f.job.from = min(f.job.from, r.log.LogEndOffset) // a batch is not cut in two
 		}
 		r.fetch()
 	}
@@ -243,8 +243,8 @@ func (r *Replica) refused(m Message) {
 		r.follow()
 	case OutOfRange:
 		if r.cfg.Explicit && (f.job == nil || !f.job.recover) {
-			r.pause(&DivergenceError{Leader: m.From, Follower: r.cfg.ID, Offset: r.log.End,
-				Detail: fmt.Sprintf("the leader's log is from %d to %d, the replica's ends at %d", m.Start, m.End, r.log.End)})
+			r.pause(&DivergenceError{Leader: m.From, Follower: r.cfg.ID, Offset: r.log.LogEndOffset,
+				Detail: fmt.Sprintf("the leader's log is from %d to %d, the replica's ends at %d", m.LogStartOffset, m.LogEndOffset, r.log.LogEndOffset)})
 			return
 		}
 		r.restartAt(m)
@@ -256,9 +256,9 @@ func (r *Replica) refused(m Message) {
 // restartAt empties a log that does not touch the leader's, to go on at its nearer end.
 func (r *Replica) restartAt(m Message) {
 	f := r.foll
-	to := m.Start
-	if r.log.End > m.End && r.log.LastEpoch() < 0 {
-		to = m.End
+	to := m.LogStartOffset
+	if r.log.LogEndOffset > m.LogEndOffset && r.log.LastEpoch() < 0 {
+		to = m.LogEndOffset
 	}
 	f.phase, f.verified = storing, false
 	if f.job != nil {

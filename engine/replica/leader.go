@@ -44,10 +44,10 @@ func newLeadership(r *Replica) *leadership {
 
 // started: the epoch is in the log, and the leader may lead.
 func (r *Replica) started() {
-	r.role, r.lead.start = Leader, r.log.End
+	r.role, r.lead.start = Leader, r.log.LogEndOffset
 	for _, id := range r.at.Replicas {
 		if id != r.cfg.ID {
-			r.emit(Send{Message{Kind: Lead, From: r.cfg.ID, To: id, Epoch: r.at.Epoch}})
+			r.emit(Send{Message{Kind: Lead, From: r.cfg.ID, To: id, LeaderEpoch: r.at.LeaderEpoch}})
 		}
 	}
 	r.settle()
@@ -60,7 +60,7 @@ func (r *Replica) request(m Message) {
 		p = r.lead.followers[m.From]
 	}
 	switch {
-	case r.role != Leader || m.Epoch != r.at.Epoch:
+	case r.role != Leader || m.LeaderEpoch != r.at.LeaderEpoch:
 		r.refuse(m, NotLeading, "")
 		return
 	case p == nil:
@@ -70,14 +70,14 @@ func (r *Replica) request(m Message) {
 		// A message that was repeated or overtaken says nothing about the present: the
 		// follower's log may be shorter by now. One that started counting anew learns
 		// from where.
-		r.emit(Send{Message{Kind: Refused, From: r.cfg.ID, To: m.From, Epoch: r.at.Epoch, Seq: m.Seq, Offset: int64(p.seq), Reason: OldRequest}})
+		r.emit(Send{Message{Kind: Refused, From: r.cfg.ID, To: m.From, LeaderEpoch: r.at.LeaderEpoch, Seq: m.Seq, Offset: int64(p.seq), Reason: OldRequest}})
 		return
 	}
 	p.seq, p.parked = m.Seq, nil
-	if m.Kind == AskSums {
-		r.emit(SendSums{Message{
-			Kind: Sums, From: r.cfg.ID, To: m.From, Epoch: r.at.Epoch, Seq: m.Seq, Offset: max(m.Offset, r.log.Start), Start: r.log.Start, End: r.log.End,
-		}, r.cfg.MaxSums})
+	if m.Kind == AskDigests {
+		r.emit(SendDigests{Message{
+			Kind: Digests, From: r.cfg.ID, To: m.From, LeaderEpoch: r.at.LeaderEpoch, Seq: m.Seq, Offset: max(m.Offset, r.log.LogStartOffset), LogStartOffset: r.log.LogStartOffset, LogEndOffset: r.log.LogEndOffset,
+		}, r.cfg.MaxDigests})
 		return
 	}
 	r.fetched(p, m)
@@ -86,7 +86,7 @@ func (r *Replica) request(m Message) {
 
 func (r *Replica) refuse(m Message, reason Reason, detail string) {
 	r.emit(Send{Message{
-		Kind: Refused, From: r.cfg.ID, To: m.From, Epoch: m.Epoch, Seq: m.Seq, Reason: reason, Detail: detail, Start: r.log.Start, End: r.log.End,
+		Kind: Refused, From: r.cfg.ID, To: m.From, LeaderEpoch: m.LeaderEpoch, Seq: m.Seq, Reason: reason, Detail: detail, LogStartOffset: r.log.LogStartOffset, LogEndOffset: r.log.LogEndOffset,
 	}})
 }
 
@@ -104,49 +104,49 @@ func (r *Replica) fetched(p *progress, m Message) {
 	if epoch, end, ok := r.match(m); !ok {
 		p.known = false
 		p.failed = "its log parts from the leader's"
-		if m.Offset < r.log.Start || m.LastEpoch < 0 || end < r.log.Start {
+		if m.Offset < r.log.LogStartOffset || m.LastEpoch < 0 || end < r.log.LogStartOffset {
 			p.failed = "its log does not reach the leader's"
 			r.refuse(m, OutOfRange, "")
 			return
 		}
-		r.emit(Send{Message{Kind: Diverging, From: r.cfg.ID, To: m.From, Epoch: r.at.Epoch, Seq: m.Seq, LastEpoch: epoch, EpochEnd: end, Start: r.log.Start, End: r.log.End}})
+		r.emit(Send{Message{Kind: Diverging, From: r.cfg.ID, To: m.From, LeaderEpoch: r.at.LeaderEpoch, Seq: m.Seq, LastEpoch: epoch, EpochEnd: end, LogStartOffset: r.log.LogStartOffset, LogEndOffset: r.log.LogEndOffset}})
 		return
 	}
 	first := !p.known
 	p.end, p.known = m.Offset, true
 	p.verified = m.Verified
-	if r.cfg.Explicit && !m.CatchUp && !m.Verified && m.Offset < r.log.End && (p.missed || first && m.Offset < r.lead.start) {
+	if r.cfg.Explicit && !m.CatchUp && !m.Verified && m.Offset < r.log.LogEndOffset && (p.missed || first && m.Offset < r.lead.start) {
 		p.missed = true
 		p.failed = "behind, to be caught up"
 		r.refuse(m, Behind, "")
 		return
 	}
 	// From a fetch on command on, the follower goes on by itself: what comes now waits for it.
-	p.failed, p.missed = "", p.missed && !m.CatchUp && !m.Verified && m.Offset < r.log.End
+	p.failed, p.missed = "", p.missed && !m.CatchUp && !m.Verified && m.Offset < r.log.LogEndOffset
 	switch {
-	case m.Offset >= r.log.End:
+	case m.Offset >= r.log.LogEndOffset:
 		p.caughtUp = r.now
 	case m.Offset >= p.lastEnd && !p.lastFetch.IsZero():
 		p.caughtUp = p.lastFetch // it is never at the end of a log that always grows
 	}
-	p.lastEnd, p.lastFetch = r.log.End, r.now
+	p.lastEnd, p.lastFetch = r.log.LogEndOffset, r.now
 	p.parked = &m
 	if p.deadline = (time.Time{}); r.cfg.Heartbeat > 0 {
 		p.deadline = r.now.Add(r.cfg.Heartbeat)
 	}
-	if m.CatchUp && m.Offset >= r.log.End {
-		r.answer(p, r.log.End) // so that it knows
+	if m.CatchUp && m.Offset >= r.log.LogEndOffset {
+		r.answer(p, r.log.LogEndOffset) // so that it knows
 	}
 }
 
 // match reports whether a follower's log is a prefix of the leader's, as far as epochs
 // can tell, and if not, where the leader's latest epoch up to the follower's last ends.
 func (r *Replica) match(m Message) (epoch int32, end int64, ok bool) {
-	if m.Offset < r.log.Start {
+	if m.Offset < r.log.LogStartOffset {
 		return 0, 0, false
 	}
 	if m.LastEpoch < 0 {
-		return -1, r.log.End, m.Offset <= r.log.End
+		return -1, r.log.LogEndOffset, m.Offset <= r.log.LogEndOffset
 	}
 	epoch, end = r.log.epochEnd(m.LastEpoch)
 	return epoch, end, epoch == m.LastEpoch && end >= m.Offset
@@ -158,7 +158,7 @@ func (r *Replica) settle() {
 	if r.role != Leader {
 		return
 	}
-	lowest := r.log.End
+	lowest := r.log.LogEndOffset
 	for _, id := range r.counting() {
 		if p := r.lead.followers[id]; p != nil {
 			if !p.known {
@@ -170,8 +170,8 @@ func (r *Replica) settle() {
 	r.raise(lowest)
 	r.resolve()
 	for _, id := range r.at.Replicas {
-		if p := r.lead.followers[id]; p != nil && p.parked != nil && p.parked.Offset < r.log.End {
-			r.answer(p, r.log.End)
+		if p := r.lead.followers[id]; p != nil && p.parked != nil && p.parked.Offset < r.log.LogEndOffset {
+			r.answer(p, r.log.LogEndOffset)
 		}
 	}
 	r.proposeActive()
@@ -181,9 +181,9 @@ func (r *Replica) settle() {
 // ones, and those that are about to be. A replica that the controller may already have
 // made active must not be passed over (KIP-497).
 func (r *Replica) counting() []BrokerID {
-	ids := slices.Concat(r.at.Active, r.lead.maybe)
+	ids := slices.Concat(r.at.ISR, r.lead.maybe)
 	if r.lead.proposed != nil {
-		ids = append(ids, r.lead.proposed.Active...)
+		ids = append(ids, r.lead.proposed.ISR...)
 	}
 	slices.Sort(ids)
 	return slices.Compact(ids)
@@ -194,8 +194,8 @@ func (r *Replica) answer(p *progress, end int64) {
 	m := p.parked
 	p.parked = nil
 	reply := Message{
-		Kind: Frames, From: r.cfg.ID, To: m.From, Epoch: r.at.Epoch, Seq: m.Seq, Offset: m.Offset, Next: m.Offset,
-		HighWatermark: r.hw, Start: r.log.Start, End: end,
+		Kind: Frames, From: r.cfg.ID, To: m.From, LeaderEpoch: r.at.LeaderEpoch, Seq: m.Seq, Offset: m.Offset, NextOffset: m.Offset,
+		HighWatermark: r.hw, LogStartOffset: r.log.LogStartOffset, LogEndOffset: end,
 	}
 	if m.Offset >= end {
 		r.emit(Send{reply})
@@ -216,18 +216,18 @@ func (r *Replica) proposeActive() {
 		if p == nil {
 			continue
 		}
-		active := slices.Contains(next.Active, id)
+		active := slices.Contains(next.ISR, id)
 		if !active && r.deserves(p) {
-			next.Active = append(next.Active, id)
+			next.ISR = append(next.ISR, id)
 		}
 		if active && r.lags(p) {
-			next.Active = slices.DeleteFunc(next.Active, func(a BrokerID) bool { return a == id })
+			next.ISR = slices.DeleteFunc(next.ISR, func(a BrokerID) bool { return a == id })
 		}
 	}
-	if len(next.Active) == len(r.at.Active) && !slices.ContainsFunc(next.Active, func(id BrokerID) bool { return !slices.Contains(r.at.Active, id) }) {
+	if len(next.ISR) == len(r.at.ISR) && !slices.ContainsFunc(next.ISR, func(id BrokerID) bool { return !slices.Contains(r.at.ISR, id) }) {
 		return
 	}
-	slices.Sort(next.Active)
+	slices.Sort(next.ISR)
 	next.Version++
 	r.lead.proposed = &next
 	r.emit(Propose{next.Clone()})
@@ -244,7 +244,7 @@ func (r *Replica) lags(p *progress) bool {
 	if r.cfg.Explicit || r.cfg.LagTimeout == 0 {
 		return false
 	}
-	if p.parked != nil && p.parked.Offset >= r.log.End {
+	if p.parked != nil && p.parked.Offset >= r.log.LogEndOffset {
 		p.caughtUp = r.now // it is there now, and waits
 	}
 	return r.now.Sub(p.caughtUp) > r.cfg.LagTimeout
@@ -258,9 +258,9 @@ func (r *Replica) Rejected(now time.Time, version int64, why string, unsure bool
 	if r.lead == nil || r.lead.proposed == nil || r.lead.proposed.Version != version {
 		return nil
 	}
-	for _, id := range r.lead.proposed.Active {
+	for _, id := range r.lead.proposed.ISR {
 		p := r.lead.followers[id]
-		if p == nil || slices.Contains(r.at.Active, id) {
+		if p == nil || slices.Contains(r.at.ISR, id) {
 			continue
 		}
 		p.verified = false
@@ -272,7 +272,7 @@ func (r *Replica) Rejected(now time.Time, version int64, why string, unsure bool
 		}
 	}
 	if unsure {
-		r.lead.maybe = append(r.lead.maybe, r.lead.proposed.Active...)
+		r.lead.maybe = append(r.lead.maybe, r.lead.proposed.ISR...)
 	} else {
 		r.lead.maybe = nil // what a restart of the controller would find is known again
 	}
@@ -287,7 +287,7 @@ func (r *Replica) tickLeader() {
 	for _, id := range r.at.Replicas {
 		p := r.lead.followers[id]
 		if p != nil && p.parked != nil && !p.deadline.IsZero() && !r.now.Before(p.deadline) {
-			r.answer(p, r.log.End)
+			r.answer(p, r.log.LogEndOffset)
 		}
 	}
 	r.settle()
@@ -304,7 +304,7 @@ func (r *Replica) nextLeader() time.Time {
 		if p.parked != nil {
 			sooner(p.deadline)
 		}
-		if !r.cfg.Explicit && r.cfg.LagTimeout > 0 && slices.Contains(r.at.Active, id) && r.lead.proposed == nil {
+		if !r.cfg.Explicit && r.cfg.LagTimeout > 0 && slices.Contains(r.at.ISR, id) && r.lead.proposed == nil {
 			sooner(p.caughtUp.Add(r.cfg.LagTimeout + 1))
 		}
 	}

@@ -31,6 +31,7 @@ type Machine interface {
 	// What is known.
 	HighWatermark() int64
 	Settled() bool
+	LeaderEpoch() int32
 	Status() Status
 }
 

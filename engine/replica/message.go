@@ -23,18 +23,18 @@ const (
 	// Refused: the fetch cannot be served.
 	Refused Kind = "refused"
 	// AskSums and Sums compare logs by content.
-	AskSums Kind = "ask-sums"
-	Sums    Kind = "sums"
+	AskDigests Kind = "ask-sums"
+	Digests    Kind = "sums"
 )
 
 // Message goes from one replica of a partition to another. Which fields count depends on
 // its kind.
 type Message struct {
-	Kind  Kind     `json:"kind"`
-	From  BrokerID `json:"from"`
-	To    BrokerID `json:"to"`
-	Epoch int32    `json:"epoch"`         // leader epoch that the sender takes for the present one
-	Seq   uint64   `json:"seq,omitempty"` // of a follower's request; its reply repeats it
+	Kind        Kind     `json:"kind"`
+	From        BrokerID `json:"from"`
+	To          BrokerID `json:"to"`
+	LeaderEpoch int32    `json:"epoch"`         // leader epoch that the sender takes for the present one
+	Seq         uint64   `json:"seq,omitempty"` // of a follower's request; its reply repeats it
 
 	// Fetch: the follower's log end, exactly. AskSums: the first offset to compare.
 	// Frames: the first offset sent. Sums: the first offset compared.
@@ -44,16 +44,16 @@ type Message struct {
 	Verified  bool   `json:"verified,omitempty"`   // Fetch: all of the log was compared with the leader's
 	Failed    string `json:"failed,omitempty"`     // Fetch: why the follower cannot store more
 
-	Next          int64           `json:"next,omitempty"`           // Frames: offset after the last one sent
-	FrameEpoch    int32           `json:"frame_epoch,omitempty"`    // Frames: leader epoch of them all
-	Frames        []byte          `json:"frames,omitempty"`         // Frames: as stored
-	HighWatermark int64           `json:"high_watermark,omitempty"` // Frames
-	EpochEnd      int64           `json:"epoch_end,omitempty"`      // Diverging: where LastEpoch ends on the leader
-	Start         int64           `json:"start,omitempty"`          // Frames, Refused, Sums: the leader's log start
-	End           int64           `json:"end,omitempty"`            // Frames, Refused, Sums: the leader's log end
-	Sums          []commitlog.Sum `json:"sums,omitempty"`           // Sums
-	Reason        Reason          `json:"reason,omitempty"`         // Refused
-	Detail        string          `json:"detail,omitempty"`         // Refused: more, for a person
+	NextOffset     int64                   `json:"next,omitempty"`           // Frames: offset after the last one sent
+	FrameEpoch     int32                   `json:"frame_epoch,omitempty"`    // Frames: leader epoch of them all
+	Frames         []byte                  `json:"frames,omitempty"`         // Frames: as stored
+	HighWatermark  int64                   `json:"high_watermark,omitempty"` // Frames
+	EpochEnd       int64                   `json:"epoch_end,omitempty"`      // Diverging: where LastEpoch ends on the leader
+	LogStartOffset int64                   `json:"start,omitempty"`          // Frames, Refused, Sums: the leader's log start
+	LogEndOffset   int64                   `json:"end,omitempty"`            // Frames, Refused, Sums: the leader's log end
+	Digests        []commitlog.FrameDigest `json:"sums,omitempty"`           // Sums
+	Reason         Reason                  `json:"reason,omitempty"`         // Refused
+	Detail         string                  `json:"detail,omitempty"`         // Refused: more, for a person
 }
 
 // Reason says why a fetch was refused.
@@ -89,8 +89,8 @@ type (
 	// Compare: compare the leader's sums with the log's own from the offset on. Answer
 	// with Compared.
 	Compare struct {
-		From int64
-		Sums []commitlog.Sum
+		From    int64
+		Digests []commitlog.FrameDigest
 	}
 	// Send: deliver the message.
 	Send struct{ Message Message }
@@ -101,7 +101,7 @@ type (
 		Max     int
 	}
 	// SendSums: fill in Sums from the log, from Offset on, at most Max, and deliver.
-	SendSums struct {
+	SendDigests struct {
 		Message Message
 		Max     int
 	}
@@ -120,15 +120,15 @@ type (
 	}
 )
 
-func (StartEpoch) effect() {}
-func (Copy) effect()       {}
-func (Truncate) effect()   {}
-func (Reset) effect()      {}
-func (Advance) effect()    {}
-func (Compare) effect()    {}
-func (Send) effect()       {}
-func (SendFrames) effect() {}
-func (SendSums) effect()   {}
-func (Propose) effect()    {}
-func (Done) effect()       {}
-func (Finished) effect()   {}
+func (StartEpoch) effect()  {}
+func (Copy) effect()        {}
+func (Truncate) effect()    {}
+func (Reset) effect()       {}
+func (Advance) effect()     {}
+func (Compare) effect()     {}
+func (Send) effect()        {}
+func (SendFrames) effect()  {}
+func (SendDigests) effect() {}
+func (Propose) effect()     {}
+func (Done) effect()        {}
+func (Finished) effect()    {}

@@ -8,16 +8,16 @@ import (
 
 // Assignment is the controller's decision about a partition.
 type Assignment struct {
-	Version  int64      `json:"version"` // grows with each decision
-	Leader   BrokerID   `json:"leader"`  // None while nobody can lead
-	Epoch    int32      `json:"epoch"`   // leader epoch; grows with each term of a leader
-	Replicas []BrokerID `json:"replicas"`
-	Active   []BrokerID `json:"active"` // the in-sync replicas: those that count for the high watermark
+	Version     int64      `json:"version"` // grows with each decision
+	Leader      BrokerID   `json:"leader"`  // None while nobody can lead
+	LeaderEpoch int32      `json:"epoch"`   // leader epoch; grows with each term of a leader
+	Replicas    []BrokerID `json:"replicas"`
+	ISR         []BrokerID `json:"active"` // the in-sync replicas: those that count for the high watermark
 }
 
 // Clone returns a copy that shares nothing.
 func (a Assignment) Clone() Assignment {
-	a.Replicas, a.Active = slices.Clone(a.Replicas), slices.Clone(a.Active)
+	a.Replicas, a.ISR = slices.Clone(a.Replicas), slices.Clone(a.ISR)
 	return a
 }
 
@@ -31,19 +31,19 @@ func (a Assignment) Validate() error {
 		seen[id] = true
 	}
 	active := map[BrokerID]bool{}
-	for _, id := range a.Active {
+	for _, id := range a.ISR {
 		if !seen[id] || active[id] {
-			return fmt.Errorf("active replicas %v: each must be one of %v, once", a.Active, a.Replicas)
+			return fmt.Errorf("active replicas %v: each must be one of %v, once", a.ISR, a.Replicas)
 		}
 		active[id] = true
 	}
 	switch {
-	case a.Version < 0 || a.Epoch < 0:
-		return fmt.Errorf("version %d or epoch %d is negative", a.Version, a.Epoch)
-	case len(a.Replicas) == 0 || len(a.Active) == 0:
+	case a.Version < 0 || a.LeaderEpoch < 0:
+		return fmt.Errorf("version %d or epoch %d is negative", a.Version, a.LeaderEpoch)
+	case len(a.Replicas) == 0 || len(a.ISR) == 0:
 		return fmt.Errorf("there is no replica, or no active one")
 	case a.Leader != None && !active[a.Leader]:
-		return fmt.Errorf("leader %d is not one of the active replicas %v", a.Leader, a.Active)
+		return fmt.Errorf("leader %d is not one of the active replicas %v", a.Leader, a.ISR)
 	}
 	return nil
 }
@@ -68,7 +68,7 @@ type Config struct {
 	// MaxBytes bounds the frames in a message; 0 is 1 MiB.
 	MaxBytes int
 	// MaxSums bounds the sums in a message; 0 is 4096.
-	MaxSums int
+	MaxDigests int
 	// FirstSeq is where the replica's requests are counted from. It must be above those of
 	// its earlier life, which old messages may still carry: a wall clock will do.
 	FirstSeq uint64
@@ -107,8 +107,8 @@ func New(cfg Config, log Log, highWatermark int64) *Replica {
 	if cfg.MaxBytes == 0 {
 		cfg.MaxBytes = 1 << 20
 	}
-	if cfg.MaxSums == 0 {
-		cfg.MaxSums = 4096
+	if cfg.MaxDigests == 0 {
+		cfg.MaxDigests = 4096
 	}
 	r := &Replica{cfg: cfg, log: log, role: Idle, seq: cfg.FirstSeq}
 	r.raise(highWatermark)
@@ -127,7 +127,7 @@ func (r *Replica) effects() []Effect {
 func (r *Replica) emit(e Effect) { r.out = append(r.out, e) }
 
 // raise moves the high watermark up, never down and never beyond the log.
-func (r *Replica) raise(to int64) { r.hw = max(r.hw, min(to, r.log.End)) }
+func (r *Replica) raise(to int64) { r.hw = max(r.hw, min(to, r.log.LogEndOffset)) }
 
 // Assign hands over the controller's decision. One that is not newer is ignored.
 func (r *Replica) Assign(now time.Time, a Assignment) []Effect {
@@ -137,7 +137,7 @@ func (r *Replica) Assign(now time.Time, a Assignment) []Effect {
 	}
 	old := r.at
 	r.at = a.Clone()
-	same := a.Leader == old.Leader && a.Epoch == old.Epoch
+	same := a.Leader == old.Leader && a.LeaderEpoch == old.LeaderEpoch
 	switch {
 	case same && r.lead != nil:
 		r.lead.proposed, r.lead.maybe = nil, nil
@@ -171,7 +171,7 @@ func (r *Replica) enter() {
 	case r.at.Leader == r.cfg.ID:
 		r.role = Starting
 		r.lead = newLeadership(r)
-		r.emit(StartEpoch{r.at.Epoch})
+		r.emit(StartEpoch{r.at.LeaderEpoch})
 	default:
 		r.role = Follower
 		r.foll = &following{}
@@ -197,7 +197,7 @@ func (r *Replica) Logged(now time.Time, log Log, err error) []Effect {
 // Trimmed tells a leader that its log was cut at the front, by retention.
 func (r *Replica) Trimmed(now time.Time, start int64) []Effect {
 	r.begin(now)
-	r.log.Start = max(r.log.Start, start)
+	r.log.LogStartOffset = max(r.log.LogStartOffset, start)
 	return r.effects()
 }
 
@@ -205,14 +205,14 @@ func (r *Replica) Trimmed(now time.Time, start int64) []Effect {
 func (r *Replica) Step(now time.Time, m Message) []Effect {
 	r.begin(now)
 	switch m.Kind {
-	case Fetch, AskSums:
+	case Fetch, AskDigests:
 		r.request(m)
 	case Lead:
-		if r.foll != nil && m.From == r.at.Leader && m.Epoch == r.at.Epoch && r.foll.phase != storing {
+		if r.foll != nil && m.From == r.at.Leader && m.LeaderEpoch == r.at.LeaderEpoch && r.foll.phase != storing {
 			r.follow()
 		}
 	default:
-		if r.foll != nil && m.From == r.at.Leader && m.Epoch == r.at.Epoch && m.Seq == r.seq && r.foll.asked {
+		if r.foll != nil && m.From == r.at.Leader && m.LeaderEpoch == r.at.LeaderEpoch && m.Seq == r.seq && r.foll.asked {
 			r.answered(m)
 		}
 	}
@@ -267,12 +267,15 @@ func (r *Replica) HighWatermark() int64 { return r.hw }
 // what the log held when the leadership began (KIP-207).
 func (r *Replica) Settled() bool { return r.role == Leader && r.hw >= r.lead.start }
 
+// LeaderEpoch is the leader epoch of the present assignment.
+func (r *Replica) LeaderEpoch() int32 { return r.at.LeaderEpoch }
+
 // Status describes a replica.
 type Status struct {
-	Role          Role
-	Assignment    Assignment
-	Start, End    int64 // of its log
-	HighWatermark int64
+	Role                         Role
+	Assignment                   Assignment
+	LogStartOffset, LogEndOffset int64 // of its log
+	HighWatermark                int64
 	// Problem is why a follower stands still, or a leader cannot lead; nil if it does not.
 	Problem error
 	// Followers, on a leader: what it knows of each.
@@ -281,14 +284,14 @@ type Status struct {
 
 // Progress is what a leader knows of a follower.
 type Progress struct {
-	End    int64 // its log end; meaningful if Known
-	Known  bool
-	Failed string // why it cannot go on; "" if it can
+	LogEndOffset int64 // its log end; meaningful if Known
+	Known        bool
+	Failed       string // why it cannot go on; "" if it can
 }
 
 // Status returns the replica's present state.
 func (r *Replica) Status() Status {
-	s := Status{Role: r.role, Assignment: r.at.Clone(), Start: r.log.Start, End: r.log.End, HighWatermark: r.hw}
+	s := Status{Role: r.role, Assignment: r.at.Clone(), LogStartOffset: r.log.LogStartOffset, LogEndOffset: r.log.LogEndOffset, HighWatermark: r.hw}
 	if r.foll != nil {
 		s.Problem = r.foll.why
 	}
@@ -296,7 +299,7 @@ func (r *Replica) Status() Status {
 		s.Problem = r.lead.broken
 		s.Followers = map[BrokerID]Progress{}
 		for id, p := range r.lead.followers {
-			s.Followers[id] = Progress{End: p.end, Known: p.known, Failed: p.failed}
+			s.Followers[id] = Progress{LogEndOffset: p.end, Known: p.known, Failed: p.failed}
 		}
 	}
 	return s

@@ -52,7 +52,7 @@ type fakeRecord struct {
 func (l *fakeLog) end() int64 { return l.start + int64(len(l.records)) }
 
 func (l *fakeLog) state() replica.Log {
-	return replica.Log{Start: l.start, End: l.end(), Epochs: slices.Clone(l.epochs)}
+	return replica.Log{LogStartOffset: l.start, LogEndOffset: l.end(), Epochs: slices.Clone(l.epochs)}
 }
 
 func (l *fakeLog) enter(epoch int32) {
@@ -67,12 +67,12 @@ func (l *fakeLog) cut(to int64) {
 	l.epochs = slices.DeleteFunc(l.epochs, func(e commitlog.EpochStart) bool { return e.Start >= to })
 }
 
-func (l *fakeLog) sums(from int64, n int) (out []commitlog.Sum) {
+func (l *fakeLog) sums(from int64, n int) (out []commitlog.FrameDigest) {
 	for o := from; o < l.end() && len(out) < n; o++ {
 		h := fnv.New64a()
 		r := l.records[o-l.start]
 		h.Write([]byte(r.value))
-		out = append(out, commitlog.Sum{Base: o, Next: o + 1, Epoch: r.epoch, Hash: h.Sum64()})
+		out = append(out, commitlog.FrameDigest{BaseOffset: o, NextOffset: o + 1, LeaderEpoch: r.epoch, Hash: h.Sum64()})
 	}
 	return out
 }
@@ -125,7 +125,7 @@ func (s *stage) command(words []string) {
 	opt := options(words)
 	switch words[0] {
 	case "explicit", "automatic":
-		s.cfg = replica.Config{Explicit: words[0] == "explicit", LagTimeout: duration(opt["lag"]), Heartbeat: duration(opt["heartbeat"]), Retry: duration(opt["retry"]), WriteTimeout: duration(opt["write"]), MaxSums: 2, MinInSync: int(number(opt["min"]))}
+		s.cfg = replica.Config{Explicit: words[0] == "explicit", LagTimeout: duration(opt["lag"]), Heartbeat: duration(opt["heartbeat"]), Retry: duration(opt["retry"]), WriteTimeout: duration(opt["write"]), MaxDigests: 2, MinInSync: int(number(opt["min"]))}
 	case "assign":
 		s.assign(opt)
 	case "write":
@@ -183,10 +183,10 @@ func (s *stage) assign(opt map[string]string) {
 	a := s.at.Clone()
 	a.Version++
 	a.Leader = number(opt["leader"])
-	a.Epoch = int32(number(opt["epoch"]))
-	a.Active = ids(opt["active"])
+	a.LeaderEpoch = int32(number(opt["epoch"]))
+	a.ISR = ids(opt["active"])
 	if a.Replicas == nil {
-		a.Replicas = slices.Clone(a.Active)
+		a.Replicas = slices.Clone(a.ISR)
 		for _, i := range a.Replicas {
 			s.logs[i] = &fakeLog{}
 			s.restart(i, 0)
@@ -233,10 +233,10 @@ func (s *stage) write(value, acks string) {
 		s.say("write %s: %v", value, brief(err))
 		return
 	}
-	l.records = append(l.records, fakeRecord{s.at.Epoch, value})
+	l.records = append(l.records, fakeRecord{s.at.LeaderEpoch, value})
 	s.next++
 	s.names[s.next] = "write " + value
-	s.perform(s.at.Leader, m.Appended(s.now, replica.Write{ID: s.next, Acks: a, Base: l.end() - 1, Next: l.end()}))
+	s.perform(s.at.Leader, m.Appended(s.now, replica.Write{ID: s.next, Acks: a, BaseOffset: l.end() - 1, NextOffset: l.end()}))
 }
 
 func (s *stage) commandReplica(what string, i id) {
@@ -299,15 +299,15 @@ func describe(m replica.Message) string {
 			text += ", verified"
 		}
 	case replica.Frames:
-		text += fmt.Sprintf(" %d to %d %q, high watermark %d", m.Offset, m.Next, m.Frames, m.HighWatermark)
+		text += fmt.Sprintf(" %d to %d %q, high watermark %d", m.Offset, m.NextOffset, m.Frames, m.HighWatermark)
 	case replica.Diverging:
 		text += fmt.Sprintf(": epoch %d ends at %d", m.LastEpoch, m.EpochEnd)
 	case replica.Refused:
 		text += ": " + string(m.Reason)
-	case replica.AskSums:
+	case replica.AskDigests:
 		text += fmt.Sprintf(" from %d", m.Offset)
-	case replica.Sums:
-		text += fmt.Sprintf(" of %d frames from %d", len(m.Sums), m.Offset)
+	case replica.Digests:
+		text += fmt.Sprintf(" of %d frames from %d", len(m.Digests), m.Offset)
 	}
 	return text
 }
@@ -386,21 +386,21 @@ func (s *stage) perform(i id, effects []replica.Effect) {
 			s.say("%d drops what lies below %d", i, e.To)
 			logged(func() { l.records, l.start = l.records[e.To-l.start:], e.To })
 		case replica.Compare:
-			ours := l.sums(e.From, len(e.Sums))
+			ours := l.sums(e.From, len(e.Digests))
 			same := e.From
 			differs := false
 			for k := range ours {
-				if differs = ours[k] != e.Sums[k]; differs {
+				if differs = ours[k] != e.Digests[k]; differs {
 					break
 				}
-				same = ours[k].Next
+				same = ours[k].NextOffset
 			}
 			s.perform(i, s.machines[i].Compared(s.now, same, differs, nil))
 		case replica.Send:
 			s.wire = append(s.wire, e.Message)
 		case replica.SendFrames:
 			m := e.Message
-			for o := m.Offset; o < m.End; o++ {
+			for o := m.Offset; o < m.LogEndOffset; o++ {
 				r := l.records[o-l.start]
 				if m.FrameEpoch == 0 {
 					m.FrameEpoch = r.epoch
@@ -409,15 +409,15 @@ func (s *stage) perform(i id, effects []replica.Effect) {
 					break
 				}
 				m.Frames = append(m.Frames, r.value+" "...)
-				m.Next = o + 1
+				m.NextOffset = o + 1
 			}
 			s.wire = append(s.wire, m)
-		case replica.SendSums:
+		case replica.SendDigests:
 			m := e.Message
-			m.Sums = l.sums(m.Offset, e.Max)
+			m.Digests = l.sums(m.Offset, e.Max)
 			s.wire = append(s.wire, m)
 		case replica.Propose:
-			s.say("%d proposes active %v", i, e.Assignment.Active)
+			s.say("%d proposes active %v", i, e.Assignment.ISR)
 			s.proposal = &e.Assignment
 		case replica.Done:
 			s.finished(e.ID, e.Err)

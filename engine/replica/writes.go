@@ -12,7 +12,7 @@ type Acks int
 const (
 	// AllActive: every active replica holds the record, else a *ReplicationError names
 	// who does not. PyStream's rule.
-	AllActive Acks = iota
+	AllInSync Acks = iota
 	// OnLeader: the record is durable on the leader. kafka-lite's rule; a failover may lose it.
 	OnLeader
 	// Quorum: the high watermark is past the record, and at least Config.MinInSync
@@ -22,7 +22,7 @@ const (
 
 func (a Acks) String() string {
 	switch a {
-	case AllActive:
+	case AllInSync:
 		return "all"
 	case OnLeader:
 		return "leader"
@@ -34,7 +34,7 @@ func (a Acks) String() string {
 
 // ParseAcks is the inverse of String.
 func ParseAcks(s string) (Acks, error) {
-	for _, a := range []Acks{AllActive, OnLeader, Quorum} {
+	for _, a := range []Acks{AllInSync, OnLeader, Quorum} {
 		if s == a.String() {
 			return a, nil
 		}
@@ -44,10 +44,10 @@ func ParseAcks(s string) (Acks, error) {
 
 // Write is a write that the leader's log holds, and that waits for its outcome.
 type Write struct {
-	ID         uint64 // the driver's
-	Acks       Acks
-	Base, Next int64 // offsets [Base, Next)
-	deadline   time.Time
+	ID                     uint64 // the driver's
+	Acks                   Acks
+	BaseOffset, NextOffset int64 // offsets [Base, Next)
+	deadline               time.Time
 }
 
 // CheckWrite says why a write cannot be taken at present, before anything is stored: a
@@ -57,9 +57,9 @@ func (r *Replica) CheckWrite(acks Acks) error {
 	case r.role == Starting && r.lead.broken != nil:
 		return r.lead.broken
 	case r.role != Leader:
-		return &NotLeaderError{Leader: r.at.Leader, Epoch: r.at.Epoch}
-	case acks == Quorum && len(r.at.Active) < r.cfg.MinInSync:
-		return &NotEnoughReplicasError{Active: slices.Clone(r.at.Active), Min: r.cfg.MinInSync}
+		return &NotLeaderError{Leader: r.at.Leader, LeaderEpoch: r.at.LeaderEpoch}
+	case acks == Quorum && len(r.at.ISR) < r.cfg.MinInSync:
+		return &NotEnoughReplicasError{ISR: slices.Clone(r.at.ISR), Min: r.cfg.MinInSync}
 	}
 	return nil
 }
@@ -68,7 +68,7 @@ func (r *Replica) CheckWrite(acks Acks) error {
 // Done, at once or later.
 func (r *Replica) Appended(now time.Time, w Write) []Effect {
 	r.begin(now)
-	r.log.End = max(r.log.End, w.Next)
+	r.log.LogEndOffset = max(r.log.LogEndOffset, w.NextOffset)
 	if r.role != Leader {
 		r.emit(Done{w.ID, ErrLeadershipLost})
 		return r.effects()
@@ -97,11 +97,11 @@ func (r *Replica) outcome(w *Write) (done bool, err error) {
 	case OnLeader:
 		return true, nil
 	case Quorum:
-		if r.hw < w.Next {
+		if r.hw < w.NextOffset {
 			return false, nil
 		}
-		if len(r.at.Active) < r.cfg.MinInSync {
-			return true, &NotEnoughReplicasError{Active: slices.Clone(r.at.Active), Min: r.cfg.MinInSync, Stored: true}
+		if len(r.at.ISR) < r.cfg.MinInSync {
+			return true, &NotEnoughReplicasError{ISR: slices.Clone(r.at.ISR), Min: r.cfg.MinInSync, Stored: true}
 		}
 		return true, nil
 	}
@@ -119,7 +119,7 @@ func (r *Replica) lacking(w *Write) (failed map[BrokerID]string, waiting bool) {
 	for _, id := range r.counting() {
 		p := r.lead.followers[id]
 		switch {
-		case p == nil || p.known && p.end >= w.Next:
+		case p == nil || p.known && p.end >= w.NextOffset:
 		case p.failed != "":
 			failed[id] = p.failed
 		default:
@@ -137,7 +137,7 @@ func (r *Replica) replicationError(w *Write, failed map[BrokerID]string) error {
 	for id := range failed {
 		r.lead.followers[id].missed = true
 	}
-	return &ReplicationError{Offset: w.Base, Failed: failed}
+	return &ReplicationError{Offset: w.BaseOffset, Failed: failed}
 }
 
 // expireWrites ends the writes that waited too long.

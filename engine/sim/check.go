@@ -11,35 +11,43 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"logbook/engine/commitlog"
-	"logbook/engine/group"
+	"logbook/engine/topic"
 )
 
 // checks hold what happens to what was promised.
 type checks struct {
-	w            *world
-	found        []string
-	seen         map[string]bool
-	written      map[string]*write // every value ever sent
-	acknowledged map[int64]string
+	w       *world
+	found   []string
+	seen    map[string]bool
+	written map[string]*write // every value ever sent
+	places  map[string]int64  // by value: where it was served
+	parts   map[topic.Partition]*history
+
+	generation int32                                // the newest that a member was told of
+	owners     map[int32]map[topic.Partition]string // by generation
+	committed  map[topic.Partition]int64            // acknowledged
+	latestMark time.Time                            // of the last commit
+}
+
+// history is what happened to a partition.
+type history struct {
+	acknowledged map[int64]string // by offset
 	served       map[int64]string // by offset, to anybody
-	places       map[string]int64 // by value: where it was served
 	leaders      map[int32]int    // by epoch
-	history      []porcupine.Operation
+	operations   []porcupine.Operation
 	unsure       []*write  // whose outcome nobody was told
 	latest       time.Time // of the last acknowledgement
-
-	generation int32                    // the newest that a member was told of
-	owners     map[int32]map[int]string // by generation and partition
-	committed  map[int]int64            // acknowledged, by partition
-	latestMark time.Time                // of the last commit
 }
 
 func newChecks(w *world) *checks {
-	return &checks{
-		w: w, seen: map[string]bool{}, written: map[string]*write{}, acknowledged: map[int64]string{},
-		served: map[int64]string{}, places: map[string]int64{}, leaders: map[int32]int{},
-		owners: map[int32]map[int]string{}, committed: map[int]int64{},
+	c := &checks{
+		w: w, seen: map[string]bool{}, written: map[string]*write{}, places: map[string]int64{}, parts: map[topic.Partition]*history{},
+		owners: map[int32]map[topic.Partition]string{}, committed: map[topic.Partition]int64{},
 	}
+	for _, p := range parts {
+		c.parts[p] = &history{acknowledged: map[int64]string{}, served: map[int64]string{}, leaders: map[int32]int{}}
+	}
+	return c
 }
 
 func (c *checks) violation(format string, args ...any) {
@@ -55,14 +63,24 @@ func (c *checks) violation(format string, args ...any) {
 }
 
 // leads: an epoch has one leader.
-func (c *checks) leads(broker int, epoch int32) {
-	if other, ok := c.leaders[epoch]; ok && other != broker {
-		c.violation("two leaders in one epoch: brokers %d and %d in %d", other, broker, epoch)
+func (c *checks) leads(p topic.Partition, broker int, epoch int32) {
+	h := c.parts[p]
+	if other, ok := h.leaders[epoch]; ok && other != broker {
+		c.violation("two leaders in one epoch: brokers %d and %d in %d of %s", other, broker, epoch, p)
 	}
-	c.leaders[epoch] = broker
+	h.leaders[epoch] = broker
 }
 
 func (c *checks) called(x *write) { c.written[x.value] = x }
+
+// acknowledgements is how many records were acknowledged.
+func (c *checks) acknowledgements() int {
+	n := 0
+	for _, h := range c.parts {
+		n += len(h.acknowledged)
+	}
+	return n
+}
 
 // operation is an append or a read, for the linearizability check.
 type operation struct {
@@ -74,67 +92,69 @@ type operation struct {
 func (c *checks) nanos(t time.Time) int64 { return int64(t.Sub(c.w.zero)) }
 
 func (c *checks) acknowledge(x *write, offset int64) {
-	if old, ok := c.acknowledged[offset]; ok {
-		c.violation("offset given twice: %d to %s and to %s, both acknowledged", offset, old, x.value)
+	h := c.parts[x.p]
+	if old, ok := h.acknowledged[offset]; ok {
+		c.violation("offset given twice: %d of %s to %s and to %s, both acknowledged", offset, x.p, old, x.value)
 	}
-	c.acknowledged[offset] = x.value
-	c.latest = c.w.now
-	c.history = append(c.history, porcupine.Operation{ClientId: x.producer, Input: operation{value: x.value, offset: offset}, Call: c.nanos(x.call), Return: c.nanos(c.w.now)})
+	h.acknowledged[offset] = x.value
+	h.latest = c.w.now
+	h.operations = append(h.operations, porcupine.Operation{ClientId: x.producer, Input: operation{value: x.value, offset: offset}, Call: c.nanos(x.call), Return: c.nanos(c.w.now)})
 }
 
 // unknown: the write may have happened, may yet, or never.
-func (c *checks) unknown(x *write) { c.unsure = append(c.unsure, x) }
+func (c *checks) unknown(x *write) { c.parts[x.p].unsure = append(c.parts[x.p].unsure, x) }
 
-func (c *checks) read(reader, broker int, offset int64, value string, call time.Time) {
-	if c.written[value] == nil {
-		c.violation("never written: broker %d serves %q at %d", broker, value, offset)
+func (c *checks) read(reader, broker int, p topic.Partition, offset int64, value string, call time.Time) {
+	h := c.parts[p]
+	if x := c.written[value]; x == nil || x.p != p {
+		c.violation("never written: broker %d serves %q at %d of %s", broker, value, offset, p)
 	}
-	if old, ok := c.served[offset]; ok && old != value {
-		c.violation("read differently: offset %d was %s, and is %s", offset, old, value)
+	if old, ok := h.served[offset]; ok && old != value {
+		c.violation("read differently: offset %d of %s was %s, and is %s", offset, p, old, value)
 	}
 	if old, ok := c.places[value]; ok && old != offset {
-		c.violation("read twice: %s at %d and at %d", value, old, offset)
+		c.violation("read twice: %s at %d and at %d of %s", value, old, offset, p)
 	}
-	if _, ok := c.served[offset]; !ok {
-		c.history = append(c.history, porcupine.Operation{ClientId: 10 + reader, Input: operation{value: value, offset: offset, read: true}, Call: c.nanos(call), Return: c.nanos(c.w.now)})
+	if _, ok := h.served[offset]; !ok {
+		h.operations = append(h.operations, porcupine.Operation{ClientId: 10 + reader, Input: operation{value: value, offset: offset, read: true}, Call: c.nanos(call), Return: c.nanos(c.w.now)})
 	}
-	c.served[offset], c.places[value] = value, offset
+	h.served[offset], c.places[value] = value, offset
 }
 
 // told: a member was told that a generation has begun.
 func (c *checks) told(generation int32) { c.generation = max(c.generation, generation) }
 
 // owns: a partition has one owner in a generation.
-func (c *checks) owns(generation int32, p int, member string) {
+func (c *checks) owns(generation int32, p topic.Partition, member string) {
 	if c.owners[generation] == nil {
-		c.owners[generation] = map[int]string{}
+		c.owners[generation] = map[topic.Partition]string{}
 	}
 	if other, ok := c.owners[generation][p]; ok && other != member {
-		c.violation("two owners: %s and %s have partition %d in generation %d", other, member, p, generation)
+		c.violation("two owners: %s and %s have %s in generation %d", other, member, p, generation)
 	}
 	c.owners[generation][p] = member
 }
 
-// resumes: who takes a partition over begins where the last commit was, or behind.
-func (c *checks) resumes(p int, offset int64) {
+// resumes: who takes a partition over begins where the last commit was, or after it.
+func (c *checks) resumes(p topic.Partition, offset int64) {
 	if offset < c.committed[p] {
-		c.violation("commit lost: partition %d is resumed at %d, and %d was committed", p, offset, c.committed[p])
+		c.violation("commit lost: %s is resumed at %d, and %d was committed", p, offset, c.committed[p])
 	}
 }
 
 // commits: a commit was accepted. newest is the generation that some member had been told
 // of before it was sent.
-func (c *checks) commits(generation, newest int32, offsets map[group.Partition]int64) {
+func (c *checks) commits(generation, newest int32, offsets map[topic.Partition]int64) {
 	if generation < newest {
 		c.violation("stale commit: one of generation %d was accepted after %d had begun", generation, newest)
 	}
-	for p := range groupPartitions {
-		offset, ok := offsets[group.Partition{Topic: groupTopic, ID: p}]
+	for _, p := range parts {
+		offset, ok := offsets[p]
 		if !ok {
 			continue
 		}
 		if offset < c.committed[p] {
-			c.violation("commit went back: partition %d from %d to %d", p, c.committed[p], offset)
+			c.violation("commit went back: %s from %d to %d", p, c.committed[p], offset)
 		}
 		c.committed[p] = max(c.committed[p], offset)
 	}
@@ -143,107 +163,100 @@ func (c *checks) commits(generation, newest int32, offsets map[group.Partition]i
 
 // final checks what must hold when all has been well for a while.
 func (c *checks) final() {
-	w := c.w
-	if w.now.Sub(c.latest) > 10*time.Second {
-		c.violation("stuck: the last write was acknowledged %v before the end, though all was well", w.now.Sub(c.latest))
+	if c.w.now.Sub(c.latestMark) > 10*time.Second {
+		c.violation("group stuck: its last commit was %v before the end, though all was well", c.w.now.Sub(c.latestMark))
 	}
-	if w.now.Sub(c.latestMark) > 10*time.Second {
-		c.violation("group stuck: its last commit was %v before the end, though all was well", w.now.Sub(c.latestMark))
+	for _, p := range parts {
+		c.finalPartition(p, c.parts[p])
+	}
+}
+
+func (c *checks) finalPartition(p topic.Partition, h *history) {
+	w := c.w
+	if w.now.Sub(h.latest) > 10*time.Second {
+		c.violation("stuck: the last write to %s was acknowledged %v before the end, though all was well", p, w.now.Sub(h.latest))
 	}
 	var leader *broker
+	epoch := int32(-1)
 	for _, b := range w.brokers {
 		if !b.up {
 			continue
 		}
-		if s, err := b.node.Status(part); err == nil && s.Role == "leader" && (leader == nil || s.Assignment.Epoch > epochOf(leader)) {
-			leader = b
+		for q, s := range b.service.Replicas() {
+			if q == p && s.Role == "leader" && s.Assignment.LeaderEpoch > epoch {
+				leader, epoch = b, s.Assignment.LeaderEpoch
+			}
 		}
 	}
 	if leader == nil {
-		c.violation("stuck: nobody leads at the end")
+		c.violation("stuck: nobody leads %s at the end", p)
 		return
 	}
-	l, err := leader.node.Log(part)
-	if err != nil {
-		c.violation("damaged: the leader's log cannot be read: %v", err)
-		return
-	}
-	held, own := map[int64]string{}, map[int64]string{}
-	for r, err := range l.Records(l.StartOffset()) {
+	held := map[int64]string{}
+	for r, err := range leader.service.Own(p) {
 		if err != nil {
-			c.violation("damaged: the leader's log: %v", err)
+			c.violation("damaged: the leader's log of %s: %v", p, err)
 			return
 		}
 		held[r.Offset] = string(r.Value)
-		if r.Key != nil {
-			own[r.Offset] = fmt.Sprint("group-", r.Offset)
+	}
+	for _, offset := range slices.Sorted(maps.Keys(h.acknowledged)) {
+		if held[offset] != h.acknowledged[offset] {
+			c.violation("lost: %s was acknowledged at %d of %s, where %q is now", h.acknowledged[offset], offset, p, held[offset])
 		}
 	}
-	for _, offset := range slices.Sorted(maps.Keys(c.acknowledged)) {
-		if held[offset] != c.acknowledged[offset] {
-			c.violation("lost: %s was acknowledged at %d, where %q is now", c.acknowledged[offset], offset, held[offset])
-		}
-	}
-	c.compareReplicas(leader, l)
-	c.linearize(held, own)
+	c.compareReplicas(leader, p)
+	c.linearize(p, h, held)
 }
 
-func epochOf(b *broker) int32 {
-	s, _ := b.node.Status(part)
-	return s.Assignment.Epoch
-}
-
-// compareReplicas: the active replicas agree below the high watermark.
-func (c *checks) compareReplicas(leader *broker, l *commitlog.Log) {
-	s, err := leader.node.Status(part)
-	if err != nil {
-		return
-	}
-	want, err := l.Sums(l.StartOffset(), math.MaxInt32)
-	if err != nil {
-		c.violation("damaged: the leader's log: %v", err)
-		return
-	}
-	for _, id := range s.Assignment.Active {
-		b := c.w.brokers[id-1]
-		if !b.up {
-			continue
-		}
-		other, err := b.node.Log(part)
+// compareReplicas: the in-sync replicas agree below the high watermark.
+func (c *checks) compareReplicas(leader *broker, p topic.Partition) {
+	digests := func(b *broker) (out []commitlog.FrameDigest, ok bool) {
+		out, err := b.service.FrameDigests(p, 0, math.MaxInt32)
 		if err != nil {
-			c.violation("damaged: active replica of broker %d has no log: %v", id, err)
+			c.violation("damaged: in-sync replica of %s on broker %d: %v", p, b.id, err)
+		}
+		return out, err == nil
+	}
+	for q, s := range leader.service.Replicas() {
+		if q != p {
 			continue
 		}
-		got, err := other.Sums(other.StartOffset(), math.MaxInt32)
-		if err != nil {
-			c.violation("damaged: active replica of broker %d: %v", id, err)
-			continue
+		want, ok := digests(leader)
+		if !ok {
+			return
 		}
-		n := int(min(s.HighWatermark, int64(len(want))))
-		if len(got) < n || !slices.Equal(got[:n], want[:n]) {
-			c.violation("replicas differ: broker %d is not broker %d's below %d", id, leader.id, n)
+		for _, id := range s.Assignment.ISR {
+			b := c.w.brokers[id-1]
+			if !b.up {
+				continue
+			}
+			got, ok := digests(b)
+			n := int(min(s.HighWatermark, int64(len(want))))
+			if ok && (len(got) < n || !slices.Equal(got[:n], want[:n])) {
+				c.violation("replicas differ: broker %d's log of %s is not broker %d's below %d", id, p, leader.id, n)
+			}
 		}
 	}
 }
 
-// linearize looks for an order of all appends and reads, each between its call and its
-// return, that one list could have shown. A search that takes too long has not passed.
+// linearize looks for an order of all appends and reads of a partition, each between its
+// call and its return, that one list could have shown. A search that takes too long has not
+// passed.
 //
 // A write whose outcome nobody was told took place where it was seen, some time after its
 // call; if it never was, nobody can tell that it did.
-//
-// own are the records of the group's, which take up offsets too.
-func (c *checks) linearize(held, own map[int64]string) {
-	for _, offset := range slices.Sorted(maps.Keys(own)) {
-		c.history = append(c.history, porcupine.Operation{ClientId: 30, Input: operation{value: own[offset], offset: offset}, Call: 0, Return: math.MaxInt64})
+func (c *checks) linearize(p topic.Partition, h *history, held map[int64]string) {
+	places := map[string]int64{}
+	for offset, value := range h.served {
+		places[value] = offset
 	}
-	places := maps.Clone(c.places)
 	for offset, value := range held {
 		places[value] = offset
 	}
-	for _, x := range c.unsure {
+	for _, x := range h.unsure {
 		if offset, ok := places[x.value]; ok {
-			c.history = append(c.history, porcupine.Operation{ClientId: x.producer, Input: operation{value: x.value, offset: offset}, Call: c.nanos(x.call), Return: math.MaxInt64})
+			h.operations = append(h.operations, porcupine.Operation{ClientId: x.producer, Input: operation{value: x.value, offset: offset}, Call: c.nanos(x.call), Return: math.MaxInt64})
 		}
 	}
 	model := porcupine.Model{
@@ -262,10 +275,10 @@ func (c *checks) linearize(held, own map[int64]string) {
 		},
 		Equal: func(a, b any) bool { return a == b },
 	}
-	switch porcupine.CheckOperationsTimeout(model, c.history, 5*time.Second) {
+	switch porcupine.CheckOperationsTimeout(model, h.operations, 5*time.Second) {
 	case porcupine.Illegal:
-		c.violation("not linearizable: %d appends and reads fit no order", len(c.history))
+		c.violation("not linearizable: %d appends and reads of %s fit no order", len(h.operations), p)
 	case porcupine.Unknown:
-		c.violation("undecided: whether %d appends and reads fit an order was not found out in time", len(c.history))
+		c.violation("undecided: whether %d appends and reads of %s fit an order was not found out in time", len(h.operations), p)
 	}
 }

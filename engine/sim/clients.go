@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"time"
 
-	"logbook/engine/cluster"
 	"logbook/engine/commitlog"
 	"logbook/engine/record"
 	"logbook/engine/replica"
+	"logbook/engine/service"
+	"logbook/engine/topic"
 )
 
 // clients are producers, who write each value once, and consumers, who read on and on.
@@ -22,13 +23,13 @@ type clients struct {
 func newClients(w *world) *clients {
 	c := &clients{w: w}
 	for id := 1; id <= 2; id++ {
-		r := &reader{w: w, id: id}
+		r := &reader{w: w, id: id, next: map[topic.Partition]int64{}, epochs: map[topic.Partition]int32{}, busy: map[topic.Partition]bool{}}
 		w.every(150*time.Millisecond, r.read)
 	}
 	for n := 1; n <= memberCount; n++ {
 		c.members = append(c.members, newMember(w, n))
 	}
-	w.every(2*time.Second, func() {
+	w.every(time.Second, func() {
 		if c.probe {
 			c.produce(4)
 		}
@@ -36,22 +37,41 @@ func newClients(w *world) *clients {
 	return c
 }
 
-// ask returns the broker that some broker takes for the leader.
-func (w *world) ask(client int) *broker {
+// ask returns the broker that some broker takes for a partition's leader.
+func (w *world) ask(client int, p topic.Partition) *broker {
 	b := w.brokers[w.dice(forClient+uint64(client)).IntN(len(w.brokers))]
 	if !b.up {
 		return nil
 	}
-	a, ok := b.view.Assignment(part)
+	a, ok := b.service.Image().Assignment(p)
 	if !ok || a.Leader == replica.None || !w.brokers[a.Leader-1].up {
 		return nil
 	}
 	return w.brokers[a.Leader-1]
 }
 
+// trip is how long a request or a reply is on its way between a client and a broker.
+func (w *world) trip(client int) time.Duration {
+	return between(w.dice(forClient+uint64(client)), time.Millisecond, 4*time.Millisecond)
+}
+
+// visit takes a request to a broker and its reply back, unless the broker dies in between.
+// lost is called if it was gone when the request came: nothing happened then.
+func (w *world) visit(client int, b *broker, lost func(), do func(s *service.Service, back func(func()))) {
+	life := b.life
+	w.after(w.trip(client), func() {
+		if !b.up || b.life != life {
+			lost()
+			return
+		}
+		do(b.service, func(arrive func()) { w.after(w.trip(client), arrive) })
+	})
+}
+
 // write is a value on its way.
 type write struct {
 	value    string
+	p        topic.Partition
 	producer int
 	call     time.Time
 	done     bool
@@ -60,7 +80,7 @@ type write struct {
 
 func (c *clients) produce(producer int) {
 	c.next++
-	x := &write{value: fmt.Sprintf("v%d", c.next), producer: producer, call: c.w.now}
+	x := &write{value: fmt.Sprintf("v%d", c.next), p: parts[c.next%len(parts)], producer: producer, call: c.w.now}
 	c.w.checks.called(x)
 	c.try(x)
 	c.w.after(8*time.Second, func() {
@@ -73,118 +93,118 @@ func (c *clients) produce(producer int) {
 
 // try sends a value to the leader. It is sent again only where it surely was not stored.
 func (c *clients) try(x *write) {
+	if x.done {
+		return
+	}
 	again := func() {
 		if x.tries++; x.tries < 30 && !x.done {
 			c.w.after(between(c.w.dice(forClient+uint64(x.producer)), 50*time.Millisecond, 250*time.Millisecond), func() { c.try(x) })
 		}
 	}
-	b := c.w.ask(x.producer)
+	b := c.w.ask(x.producer, x.p)
 	if b == nil {
 		again()
 		return
 	}
-	life := b.life
-	c.w.after(between(c.w.dice(forClient+uint64(x.producer)), time.Millisecond, 4*time.Millisecond), func() {
-		if !b.up || b.life != life || x.done {
-			if !x.done {
-				again() // nobody was there to hear it
-			}
+	c.w.visit(x.producer, b, again, func(s *service.Service, back func(func())) {
+		if x.done {
 			return
 		}
-		var offset int64
-		at, _, err := b.node.AppendAsync(part, c.w.acks, cluster.Records(record.Record{Value: []byte(x.value)}), func(err error) {
-			c.w.after(between(c.w.dice(forClient+uint64(x.producer)), time.Millisecond, 4*time.Millisecond), func() { c.answer(x, b, offset, err) })
-		})
-		offset = at.BaseOffset
+		batch, err := commitlog.NewBatch(record.V2, []record.Record{{Value: []byte(x.value)}}, record.Encoding{Timestamp: c.w.now}, commitlog.Limits{})
 		if err != nil {
-			c.refused(x, err, again)
+			panic(err) // one small record
 		}
+		s.Produce(service.Produce{Topic: x.p.Topic, Partition: x.p.ID, Batch: batch}, func(at service.Produced, err error) {
+			back(func() { c.answer(x, b, at.BaseOffset, err, again) })
+		})
 	})
 }
 
-// refused: the leader did not take it, or its disk failed and nobody knows.
-func (c *clients) refused(x *write, err error, again func()) {
-	if _, poisoned := errors.AsType[*commitlog.PoisonedError](err); poisoned {
-		if !x.done {
-			x.done = true
-			c.w.checks.unknown(x)
-		}
-		return
-	}
-	again()
-}
-
-func (c *clients) answer(x *write, b *broker, offset int64, err error) {
-	if x.done {
-		return
-	}
-	x.done = true
-	if err != nil {
+func (c *clients) answer(x *write, b *broker, offset int64, err error, again func()) {
+	switch {
+	case x.done:
+	case err != nil && neverStored(err):
+		again()
+	case err != nil:
+		x.done = true
 		c.w.checks.unknown(x)
-		return
+	default:
+		x.done = true
+		c.w.note("%s is acknowledged at %d of %s by %d", x.value, offset, x.p, b.id)
+		c.w.draw.acknowledged(b.id, x.value, x.p, offset)
+		c.w.checks.acknowledge(x, offset)
 	}
-	c.w.note("%s is acknowledged at %d by %d", x.value, offset, b.id)
-	c.w.draw.acknowledged(b.id, x.value, offset)
-	c.w.checks.acknowledge(x, offset)
 }
 
-// reader reads the partition from its start, on and on.
+// neverStored reports whether an error says that nothing was stored.
+func neverStored(err error) bool {
+	e, _ := errors.AsType[*service.Error](err)
+	if ne, ok := errors.AsType[*replica.NotEnoughReplicasError](err); ok {
+		return !ne.Stored
+	}
+	return e != nil && (e.Code == service.NotLeader || e.Code == service.UnknownTopic)
+}
+
+// reader reads the partitions from their starts, on and on.
 type reader struct {
-	w     *world
-	id    int
-	next  int64
-	epoch int32 // the highest leader epoch heard of: who leads in a lower one is not believed
-	busy  bool
+	w      *world
+	id     int
+	next   map[topic.Partition]int64
+	epochs map[topic.Partition]int32 // the highest leader epochs heard of: who leads in a lower one is not believed
+	busy   map[topic.Partition]bool
 }
 
 func (r *reader) read() {
-	b := r.w.ask(10 + r.id)
-	if b == nil || r.busy {
+	for _, p := range parts {
+		r.readPartition(p)
+	}
+}
+
+func (r *reader) readPartition(p topic.Partition) {
+	b := r.w.ask(10+r.id, p)
+	if b == nil || r.busy[p] {
 		return
 	}
-	life := b.life
 	call := r.w.now
-	r.busy = true
-	r.w.after(between(r.w.dice(forClient+uint64(10+r.id)), time.Millisecond, 4*time.Millisecond), func() {
-		r.busy = false
-		if !b.up || b.life != life {
-			return
-		}
-		epoch, err := b.node.LeaderEpoch(part)
-		if err != nil || epoch < r.epoch {
-			return
-		}
-		r.epoch = epoch
-		from := r.next
-		c, err := b.node.Read(part, from, 1<<16)
-		if err != nil {
-			if oor, ok := errors.AsType[*commitlog.OffsetOutOfRangeError](err); ok && oor.End < from {
-				r.w.checks.violation("went back: reader %d has read up to %d, and broker %d, which leads, ends at %d", r.id, from, b.id, oor.End)
-				r.next = oor.End
+	r.busy[p] = true
+	r.w.visit(10+r.id, b, func() { r.busy[p] = false }, func(s *service.Service, back func(func())) {
+		life := b.life
+		r.w.after(5*time.Second, func() { // the reply never came
+			if b.life != life || !b.up {
+				r.busy[p] = false
 			}
-			return
-		}
-		l, err := b.node.Log(part)
-		if err != nil {
-			return
-		}
-		frames, err := record.ParseAll(l.Format(), c.Frames)
-		if err != nil {
-			r.w.checks.violation("no frame: broker %d serves what is none: %v", b.id, err)
-			return
-		}
-		for _, f := range frames {
-			records, err := f.Records()
-			if err != nil {
-				r.w.checks.violation("no record: broker %d serves what is none: %v", b.id, err)
-			}
-			for _, rec := range records {
-				if rec.Key != nil {
-					continue // the group's
-				}
-				r.w.checks.read(r.id, b.id, rec.Offset, string(rec.Value), call)
-			}
-		}
-		r.next = max(r.next, c.Next)
+		})
+		q := service.FetchPartition{Partition: p, Offset: r.next[p], MaxBytes: 1 << 16, LeaderEpoch: r.epochs[p]}
+		s.Fetch(service.Fetch{Partitions: []service.FetchPartition{q}}, func(all []service.Fetched) {
+			back(func() { r.fetched(b, q, all[0], call) })
+		})
 	})
+}
+
+func (r *reader) fetched(b *broker, q service.FetchPartition, f service.Fetched, call time.Time) {
+	p := q.Partition
+	r.busy[p] = false
+	if e, ok := errors.AsType[*service.Error](f.Err); ok {
+		if e.Code == service.OutOfRange && e.LogEndOffset < q.Offset {
+			r.w.checks.violation("went back: reader %d has read %s up to %d, and broker %d, which leads, ends at %d", r.id, p, q.Offset, b.id, e.LogEndOffset)
+			r.next[p] = e.LogEndOffset
+		}
+		return
+	}
+	r.epochs[p] = max(r.epochs[p], f.Look.LeaderEpoch)
+	frames, err := record.ParseAll(f.Format, f.Frames)
+	if err != nil {
+		r.w.checks.violation("no frame: broker %d serves what is none: %v", b.id, err)
+		return
+	}
+	for _, frame := range frames {
+		records, err := frame.Records()
+		if err != nil {
+			r.w.checks.violation("no record: broker %d serves what is none: %v", b.id, err)
+		}
+		for _, rec := range records {
+			r.w.checks.read(r.id, b.id, p, rec.Offset, string(rec.Value), call)
+		}
+	}
+	r.next[p] = max(r.next[p], f.Next)
 }

@@ -2,11 +2,11 @@ package sim
 
 import (
 	"fmt"
-	"slices"
 
-	"logbook/engine/record"
 	"logbook/engine/replica"
+	"logbook/engine/service"
 	"logbook/engine/spacetime"
+	"logbook/engine/topic"
 )
 
 // drawing draws a run as a space-time diagram. Only a short run makes a picture that can be
@@ -38,12 +38,14 @@ func (d *drawing) add(id int, mark spacetime.Mark, format string, args ...any) i
 func (d *drawing) started(id int) { d.add(id, spacetime.Start, "starts") }
 func (d *drawing) stopped(id int) { d.add(id, spacetime.Stop, "crashes") }
 func (d *drawing) step(s Step)    { d.add(max(s.A, 1), spacetime.Bad, "%s", s.what()) }
-func (d *drawing) leads(id int, epoch int32, end int64) {
-	d.add(id, spacetime.Plain, "leads, epoch %d, from %d", epoch, end)
+func (d *drawing) leads(id int, p topic.Partition, epoch int32, end int64) {
+	d.add(id, spacetime.Plain, "leads %s, epoch %d, from %d", p, epoch, end)
 }
-func (d *drawing) cutTo(id int, to int64) { d.add(id, spacetime.Bad, "cuts its log to %d", to) }
-func (d *drawing) acknowledged(id int, value string, offset int64) {
-	d.add(id, spacetime.Good, "%d: %s, acknowledged", offset, value)
+func (d *drawing) cutTo(id int, p topic.Partition, to int64) {
+	d.add(id, spacetime.Bad, "cuts %s to %d", p, to)
+}
+func (d *drawing) acknowledged(id int, value string, p topic.Partition, offset int64) {
+	d.add(id, spacetime.Good, "%s@%d: %s, acknowledged", p, offset, value)
 }
 
 func (d *drawing) violation(text string) {
@@ -55,43 +57,28 @@ func (d *drawing) violation(text string) {
 	d.quiet = true
 }
 
-func (d *drawing) sent(m replica.Message) int {
-	if m.Kind != replica.Frames || len(m.Frames) == 0 {
-		return -1
-	}
-	if d.quiet || !carriesClients(m.Frames) {
+// sent draws the departure of a message that carries clients' records.
+func (d *drawing) sent(pm service.PeerMessage) int {
+	r, ok := pm.(service.ReplicaMessage)
+	if !ok || d.quiet || r.Message.Kind != replica.Frames || len(r.Message.Frames) == 0 || r.Partition.Topic == service.GroupsTopic {
 		return -1
 	}
 	d.keys++
-	d.sents[d.keys] = d.add(int(m.From), spacetime.Plain, "")
+	d.sents[d.keys] = d.add(int(r.Message.From), spacetime.Plain, "")
 	return d.keys
 }
 
-// carriesClients says whether there is a client's record among frames, or only the group's:
-// it stores something all the time, and the picture would show little else.
-func carriesClients(data []byte) bool {
-	frames, err := record.ParseAll(record.V2, data)
-	if err != nil {
-		return true
-	}
-	for _, f := range frames {
-		records, err := f.Records()
-		if err != nil || slices.ContainsFunc(records, func(r record.Record) bool { return r.Key == nil }) {
-			return true
-		}
-	}
-	return false
-}
-
-func (d *drawing) received(key int, m replica.Message) {
+func (d *drawing) received(key int, pm service.PeerMessage) {
 	from, ok := d.sents[key]
 	if !ok || d.quiet {
 		return
 	}
 	delete(d.sents, key)
-	text := fmt.Sprint("offset ", m.Offset)
-	if m.Next > m.Offset+1 {
-		text = fmt.Sprintf("offsets %d to %d", m.Offset, m.Next-1)
+	r := pm.(service.ReplicaMessage)
+	m := r.Message
+	text := fmt.Sprintf("%s@%d", r.Partition, m.Offset)
+	if m.NextOffset > m.Offset+1 {
+		text = fmt.Sprintf("%s@%d to %d", r.Partition, m.Offset, m.NextOffset-1)
 	}
 	to := d.add(int(m.To), spacetime.Plain, "")
 	d.d.Messages = append(d.d.Messages, spacetime.Message{From: from, To: to, Text: text})

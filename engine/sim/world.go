@@ -8,10 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"logbook/engine/cluster"
-	"logbook/engine/controller"
-	"logbook/engine/group"
 	"logbook/engine/replica"
+	"logbook/engine/service"
 )
 
 // world is a simulation under way. Everything happens in events, one after another.
@@ -30,7 +28,6 @@ type world struct {
 	seq    uint64
 
 	brokers []*broker // by id - 1
-	boss    *boss     // the manual controller
 	links   map[[2]int]bool
 	lossy   int // percent
 	slow    map[int]bool
@@ -41,9 +38,6 @@ type world struct {
 	draw    *drawing
 	stopped bool
 }
-
-// part is the one partition that is simulated.
-var part = cluster.Partition{Topic: "flights", ID: 0}
 
 type event struct {
 	at  time.Time
@@ -168,30 +162,7 @@ type Result struct {
 func Run(s Schedule) (Result, error) { return RunDesign(s, Design{}) }
 
 // Design is what is put to the test. The zero value is the engine's own.
-type Design struct {
-	// Machine makes each replica's state machine; nil is replica.New.
-	Machine func(cfg replica.Config, log replica.Log, highWatermark int64) replica.Machine
-	// NewGroup and RestoreGroup make the group's state machine; nil are group.New and
-	// group.Restore.
-	NewGroup     func(name string, counts map[string]int) group.Machine
-	RestoreGroup func(snapshot []byte, counts map[string]int, now time.Time) (group.Machine, error)
-	// Choose picks leaders for the manual controller; nil is controller.Longest.
-	Choose controller.Choice
-}
-
-func (d Design) newGroup(name string, counts map[string]int) group.Machine {
-	if d.NewGroup != nil {
-		return d.NewGroup(name, counts)
-	}
-	return group.New(name, counts)
-}
-
-func (d Design) restoreGroup(snapshot []byte, counts map[string]int, now time.Time) (group.Machine, error) {
-	if d.RestoreGroup != nil {
-		return d.RestoreGroup(snapshot, counts, now)
-	}
-	return group.Restore(snapshot, counts, now)
-}
+type Design = service.Design
 
 // RunDesign is Run for a design of the caller's.
 func RunDesign(s Schedule, d Design) (Result, error) {
@@ -204,13 +175,14 @@ func RunDesign(s Schedule, d Design) (Result, error) {
 	w.rng = rand.New(w.pcg)
 	w.checks = newChecks(w)
 	w.draw = newDrawing(w)
+	const begin = 2 * time.Second // for everybody to start, and for the topics to be made
 	if err := w.build(); err != nil {
 		return Result{}, err
 	}
 	w.clients = newClients(w)
-	// A second for everybody to start.
-	const begin = 2 * time.Second
-	w.run(begin)
+	if cfg.Controller == "manual" {
+		w.every(900*time.Millisecond, w.person)
+	}
 	for _, step := range s.Steps {
 		w.after(step.At, func() { w.step(step) })
 	}
@@ -226,7 +198,7 @@ func RunDesign(s Schedule, d Design) (Result, error) {
 	h.Write([]byte(w.trace.String()))
 	return Result{
 		Schedule: Schedule{cfg, s.Steps}, Violations: w.checks.found, Trace: w.trace.String(), Hash: h.Sum64(),
-		Virtual: begin + cfg.Length + recovery, Written: len(w.checks.acknowledged), Diagram: w.draw.svg(),
+		Virtual: begin + cfg.Length + recovery, Written: w.checks.acknowledgements(), Diagram: w.draw.svg(),
 	}, nil
 }
 
@@ -296,7 +268,7 @@ func (w *world) calm() {
 	}
 	for _, b := range w.brokers {
 		b.failing = false
-		if b.up && b.poisoned() {
+		if b.up && len(b.service.Unusable()) > 0 {
 			b.crash()
 		}
 		b.start()

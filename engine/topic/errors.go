@@ -1,12 +1,6 @@
 package topic
 
-import (
-	"errors"
-	"fmt"
-)
-
-// ErrClosed: the topic was closed.
-var ErrClosed = errors.New("topic: closed; open it again")
+import "fmt"
 
 // NameError: a topic (or consumer, or group) cannot have this name.
 type NameError struct {
@@ -44,30 +38,19 @@ func (e *PartitionError) Error() string {
 	return fmt.Sprintf("topic %q has no partition %d: it has partitions 0 to %d", e.Topic, e.Partition, e.Count-1)
 }
 
-// MismatchError: a topic was made with another partition count or router than asked for.
-type MismatchError struct {
-	Topic          string
-	What           string // "partition count" or "router"
-	Stored, Wanted string
+// CountError: a topic cannot have so many partitions.
+type CountError struct {
+	Topic string
+	Count int
 }
 
-func (e *MismatchError) Error() string {
-	return fmt.Sprintf("topic %q was made with %s %s, not %s: it cannot be changed, since keys would move; ask for what is stored, or for nothing", e.Topic, e.What, e.Stored, e.Wanted)
+func (e *CountError) Error() string {
+	return fmt.Sprintf("topic %q: a partition count of %d; it must be from 1 to %d", e.Topic, e.Count, MaxPartitions)
 }
 
-// MetadataError: topic.meta is damaged, or contradicts what is beside it.
-type MetadataError struct {
-	File   string
-	Reason string
-	Err    error
-}
+// PartitionerError: there is no partitioner of that name.
+type PartitionerError struct{ Name string }
 
-func (e *MetadataError) Error() string {
-	s := "topic metadata " + e.File + " " + e.Reason
-	if e.Err != nil {
-		s += ": " + e.Err.Error()
-	}
-	return s + "; nothing was changed: restore it from a backup or a replica"
+func (e *PartitionerError) Error() string {
+	return fmt.Sprintf("no partitioner %q: there are %q, %q and %q", e.Name, Murmur2.Name(), SHA256.Name(), FNV1a.Name())
 }
-
-func (e *MetadataError) Unwrap() error { return e.Err }

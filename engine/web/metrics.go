@@ -5,12 +5,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"logbook/engine/broker"
 	"logbook/engine/replica"
+	"logbook/engine/server"
 )
 
 // collector turns a broker's counters and its replicas' state into metrics, when asked.
-type collector struct{ b *broker.Broker }
+type collector struct{ b *server.Server }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("logbook_"+name, help, labels, nil)
@@ -50,22 +50,18 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	buckets, total := map[float64]uint64{}, uint64(0)
 	for i, v := range n.Produce {
 		total += uint64(v)
-		if i < len(broker.ProduceBuckets) {
-			buckets[broker.ProduceBuckets[i].Seconds()] = total
+		if i < len(server.ProduceBuckets) {
+			buckets[server.ProduceBuckets[i].Seconds()] = total
 		}
 	}
 	ch <- prometheus.MustNewConstHistogram(produce, total, n.ProduceSum.Seconds(), buckets)
-	for _, p := range c.b.Node().Partitions() {
-		s, err := c.b.Node().Status(p)
-		if err != nil {
-			continue
-		}
+	for p, s := range c.b.Service().Replicas() {
 		partition := strconv.Itoa(p.ID)
 		lead := 0.0
 		if s.Role == replica.Leader {
 			lead = 1
 		}
-		one(logEnd, prometheus.GaugeValue, float64(s.End), p.Topic, partition)
+		one(logEnd, prometheus.GaugeValue, float64(s.LogEndOffset), p.Topic, partition)
 		one(highMark, prometheus.GaugeValue, float64(s.HighWatermark), p.Topic, partition)
 		one(leads, prometheus.GaugeValue, lead, p.Topic, partition)
 	}

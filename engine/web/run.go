@@ -8,11 +8,11 @@ import (
 	"net"
 	"sync"
 
-	"logbook/engine/broker"
+	"logbook/engine/server"
 )
 
 // Run runs a broker process: the protocol and HTTP, until ctx ends or one of them fails.
-func Run(ctx context.Context, s broker.Settings, logger *slog.Logger) error {
+func Run(ctx context.Context, s server.Settings, logger *slog.Logger) error {
 	cfg, err := s.Config(logger)
 	if err != nil {
 		return err
@@ -27,7 +27,7 @@ func Run(ctx context.Context, s broker.Settings, logger *slog.Logger) error {
 		ln.Close()
 		return fmt.Errorf("cannot listen on %s (set LOGBOOK_HOST and LOGBOOK_PORT): %w", s.Address(), err)
 	}
-	b, err := broker.Open(cfg)
+	b, err := server.Open(cfg)
 	if err != nil {
 		return errors.Join(err, ln.Close(), web.Close())
 	}

@@ -21,9 +21,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/swaggest/swgui/v5emb"
 
-	"logbook/engine/broker"
-	"logbook/engine/controller"
-	"logbook/engine/replica"
+	"logbook/engine/server"
+	"logbook/engine/service"
 	"logbook/engine/wire"
 )
 
@@ -32,7 +31,7 @@ var pageFiles embed.FS
 
 // Handler returns the broker's HTTP side: the page at /, health, the API, its document
 // and its interactive documentation, and metrics. Nothing it serves needs the internet.
-func Handler(b *broker.Broker, s broker.Settings, logger *slog.Logger) http.Handler {
+func Handler(b *server.Server, s server.Settings, logger *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /api/health", s.Health())
 	cfg := huma.DefaultConfig("Logbook", "1")
@@ -90,40 +89,73 @@ type namePath struct {
 	Name string `path:"name" maxLength:"249"`
 }
 
-func routes(api huma.API, b *broker.Broker, s broker.Settings) {
+func routes(api huma.API, b *server.Server, s server.Settings) {
 	// Served by the handler above; here it is documented.
 	api.OpenAPI().AddOperation(&huma.Operation{
 		OperationID: "health", Method: http.MethodGet, Path: "/api/health", Summary: "Shows that the process answers",
 		Responses: map[string]*huma.Response{"200": {Description: "It does", Content: map[string]*huma.MediaType{
-			"application/json": {Schema: huma.SchemaFromType(api.OpenAPI().Components.Schemas, reflect.TypeFor[broker.Health]())},
+			"application/json": {Schema: huma.SchemaFromType(api.OpenAPI().Components.Schemas, reflect.TypeFor[server.Health]())},
 		}}},
 	})
 	get(api, "brokers", "/api/v1/brokers", "Lists the brokers, as this one sees them", func(context.Context, *none) ([]wire.Broker, error) { return b.Brokers(), nil })
 	get(api, "topics", "/api/v1/topics", "Lists the topics with their partitions and leaders", func(context.Context, *none) ([]wire.Topic, error) {
-		m, err := b.Metadata(nil)
+		m, err := b.Metadata()
 		return m.Topics, httpError(b, err)
 	})
 	get(api, "topic", "/api/v1/topics/{name}", "Describes a topic", func(_ context.Context, q *namePath) (wire.Topic, error) {
-		m, err := b.Metadata([]string{q.Name})
+		m, err := b.Metadata(q.Name)
 		if err != nil {
 			return wire.Topic{}, httpError(b, err)
 		}
 		return m.Topics[0], nil
 	})
 	get(api, "partition", "/api/v1/topics/{topic}/partitions/{partition}", "Describes a partition, replica by replica, with lag", func(ctx context.Context, q *partitionPath) (wire.StatusReply, error) {
-		st, err := b.Status(ctx, controller.Partition{Topic: q.Topic, ID: q.Partition})
+		st, err := status(ctx, b, q.Topic, q.Partition)
 		return st, httpError(b, err)
 	})
-	get(api, "groups", "/api/v1/groups", "Lists the consumer groups", func(ctx context.Context, _ *none) ([]string, error) { return b.GroupNames(ctx), nil })
+	get(api, "groups", "/api/v1/groups", "Lists the consumer groups", func(ctx context.Context, _ *none) ([]string, error) { return groupNames(ctx, b) })
 	get(api, "group", "/api/v1/groups/{name}", "Describes a group: members, partitions, committed offsets, lag", func(ctx context.Context, q *namePath) (wire.DescribeGroupReply, error) {
-		g, err := b.Group(ctx, q.Name)
+		g, err := describeGroup(ctx, b, q.Name)
 		return g, httpError(b, err)
 	})
 	get(api, "overview", "/api/v1/overview", "All of it at once, for the page", func(ctx context.Context, _ *none) (Overview, error) { return overview(ctx, b, s.AppName), nil })
 }
 
+// wait begins something and waits for its outcome.
+func wait[T any](ctx context.Context, begin func(done func(T, error))) (T, error) {
+	type outcome struct {
+		value T
+		err   error
+	}
+	result := make(chan outcome, 1)
+	begin(func(value T, err error) { result <- outcome{value, err} })
+	select {
+	case o := <-result:
+		return o.value, o.err
+	case <-ctx.Done():
+		var none T
+		return none, ctx.Err()
+	}
+}
+
+func status(ctx context.Context, b *server.Server, topic string, partition int) (wire.StatusReply, error) {
+	return wait(ctx, func(done func(wire.StatusReply, error)) {
+		b.Status(service.Partition{Topic: topic, ID: partition}, done)
+	})
+}
+
+func groupNames(ctx context.Context, b *server.Server) ([]string, error) {
+	return wait(ctx, func(done func([]string, error)) {
+		b.Service().Groups(func(names []string) { done(append([]string{}, names...), nil) })
+	})
+}
+
+func describeGroup(ctx context.Context, b *server.Server, name string) (wire.DescribeGroupReply, error) {
+	return wait(ctx, func(done func(wire.DescribeGroupReply, error)) { b.DescribeGroup(name, done) })
+}
+
 // httpError turns an error into a problem document (RFC 9457).
-func httpError(b *broker.Broker, err error) error {
+func httpError(b *server.Server, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -143,7 +175,7 @@ func httpError(b *broker.Broker, err error) error {
 // Overview is everything that the page shows.
 type Overview struct {
 	Service    string                    `json:"service"`
-	Broker     replica.BrokerID          `json:"broker" doc:"the one that answers"`
+	Broker     wire.BrokerID             `json:"broker" doc:"the one that answers"`
 	Controller string                    `json:"controller"`
 	Brokers    []wire.Broker             `json:"brokers"`
 	Topics     []TopicOverview           `json:"topics"`
@@ -152,20 +184,20 @@ type Overview struct {
 
 // TopicOverview is a topic with the status of each partition.
 type TopicOverview struct {
-	Name       string             `json:"name"`
-	Internal   bool               `json:"internal"`
-	Router     string             `json:"router"`
-	Partitions []wire.StatusReply `json:"partitions"`
+	Name        string             `json:"name"`
+	Internal    bool               `json:"internal"`
+	Partitioner string             `json:"router"`
+	Partitions  []wire.StatusReply `json:"partitions"`
 }
 
 // overviewLimit bounds what one look costs.
 const overviewLimit = 200
 
-func overview(ctx context.Context, b *broker.Broker, service string) Overview {
+func overview(ctx context.Context, b *server.Server, app string) Overview {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	o := Overview{Service: service, Broker: b.Node().ID(), Controller: b.Controller(), Brokers: b.Brokers(), Topics: []TopicOverview{}, Groups: []wire.DescribeGroupReply{}}
-	m, err := b.Metadata(nil)
+	o := Overview{Service: app, Broker: wire.BrokerID(b.ID()), Controller: b.Service().Controller(), Brokers: b.Brokers(), Topics: []TopicOverview{}, Groups: []wire.DescribeGroupReply{}}
+	m, err := b.Metadata()
 	if err != nil {
 		return o
 	}
@@ -174,19 +206,20 @@ func overview(ctx context.Context, b *broker.Broker, service string) Overview {
 		if t.Internal {
 			continue
 		}
-		to := TopicOverview{Name: t.Name, Router: t.Router, Partitions: []wire.StatusReply{}}
+		to := TopicOverview{Name: t.Name, Partitioner: t.Partitioner, Partitions: []wire.StatusReply{}}
 		for i := range t.Partitions {
 			if left--; left < 0 {
 				break
 			}
-			if s, err := b.Status(ctx, controller.Partition{Topic: t.Name, ID: i}); err == nil {
+			if s, err := status(ctx, b, t.Name, i); err == nil {
 				to.Partitions = append(to.Partitions, s)
 			}
 		}
 		o.Topics = append(o.Topics, to)
 	}
-	for _, name := range b.GroupNames(ctx) {
-		if g, err := b.Group(ctx, name); err == nil {
+	names, _ := groupNames(ctx, b) // what came in time
+	for _, name := range names {
+		if g, err := describeGroup(ctx, b, name); err == nil {
 			o.Groups = append(o.Groups, g)
 		}
 	}
@@ -216,7 +249,7 @@ const shutdownGrace = 10 * time.Second
 
 // Serve answers HTTP on ln until ctx ends, then finishes what it accepted and returns.
 // It closes ln.
-func Serve(ctx context.Context, ln net.Listener, b *broker.Broker, s broker.Settings, logger *slog.Logger) error {
+func Serve(ctx context.Context, ln net.Listener, b *server.Server, s server.Settings, logger *slog.Logger) error {
 	srv := &http.Server{
 		Handler:           Handler(b, s, logger),
 		ReadHeaderTimeout: 5 * time.Second,

@@ -15,22 +15,22 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"logbook/engine/broker"
-	"logbook/engine/broker/brokertest"
 	"logbook/engine/client"
+	"logbook/engine/server"
+	"logbook/engine/server/servertest"
 	"logbook/engine/web"
 	"logbook/engine/wire"
 )
 
 func TestHealthOverHTTP(t *testing.T) {
-	s := broker.DefaultSettings()
+	s := server.DefaultSettings()
 	s.Port, s.LogFormat, s.AppName = 0, "json", "logbook-test"
 	var logs bytes.Buffer
 	logger := s.NewLogger(&logs)
 	ctx, stop := context.WithCancel(t.Context())
 	ln, err := net.Listen("tcp", s.Address())
 	require.NoError(t, err)
-	b, err := broker.Open(broker.Config{ID: 1, Data: t.TempDir()})
+	b, err := server.Open(server.Config{ID: 1, Data: t.TempDir()})
 	require.NoError(t, err)
 	defer b.Close()
 	done := make(chan error, 1)
@@ -70,14 +70,14 @@ func TestHealthOverHTTP(t *testing.T) {
 // The page and its interactive documentation work without the internet: nothing that they
 // load lies elsewhere.
 func TestPagesAreSelfContained(t *testing.T) {
-	b, err := broker.Open(broker.Config{ID: 1, Data: t.TempDir()})
+	b, err := server.Open(server.Config{ID: 1, Data: t.TempDir()})
 	require.NoError(t, err)
 	defer b.Close()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	s := broker.DefaultSettings()
+	s := server.DefaultSettings()
 	go func() { done <- web.Serve(ctx, ln, b, s, s.NewLogger(io.Discard)) }()
 	base := "http://" + ln.Addr().String()
 	for _, path := range []string{"/", "/docs/"} {
@@ -122,7 +122,7 @@ func TestPageInABrowser(t *testing.T) {
 	if browser == "" {
 		t.Skip("there is no Chromium or Chrome")
 	}
-	n, err := brokertest.Start(t.TempDir(), 1, nil)
+	n, err := servertest.Start(t.TempDir(), 1, nil)
 	require.NoError(t, err)
 	defer n.Close()
 	c, err := client.New(client.Options{Brokers: n.Addresses()})
@@ -137,8 +137,8 @@ func TestPageInABrowser(t *testing.T) {
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	s := broker.DefaultSettings()
-	go func() { done <- web.Serve(ctx, ln, n.Broker(1), s, s.NewLogger(io.Discard)) }()
+	s := server.DefaultSettings()
+	go func() { done <- web.Serve(ctx, ln, n.Server(1), s, s.NewLogger(io.Discard)) }()
 	cmd := exec.Command(browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--user-data-dir="+t.TempDir(),
 		"--virtual-time-budget=4000", "--dump-dom", "http://"+ln.Addr().String()+"/")
 	dom, err := cmd.Output()

@@ -153,22 +153,23 @@ func (c *Conn) Call(ctx context.Context, kind string, request, reply any) error 
 	}
 }
 
-// Send sends a message that gets no reply.
-func (c *Conn) Send(ctx context.Context, kind string, payload any) error {
-	return c.write(ctx, 0, kind, payload)
-}
-
 func (c *Conn) write(ctx context.Context, id uint64, kind string, payload any) error {
 	frame, err := Append(nil, id, kind, payload)
 	if err != nil {
 		return err
 	}
-	c.writing.Lock()
-	defer c.writing.Unlock()
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		deadline = time.Time{}
 	}
+	return c.WriteRaw(frame, deadline)
+}
+
+// WriteRaw writes bytes of another protocol, once the hello has been said and the other
+// side knows that they come. A zero deadline is none.
+func (c *Conn) WriteRaw(frame []byte, deadline time.Time) error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
 	_ = c.net.SetWriteDeadline(deadline) // fails only where the write will
 	if _, err := c.net.Write(frame); err != nil {
 		c.fail(fmt.Errorf("%w: %w", ErrConnClosed, err)) // half a frame may be out

@@ -1,16 +1,6 @@
 package wire
 
-import (
-	"fmt"
-
-	"logbook/engine/commitlog"
-	"logbook/engine/replica"
-)
-
-// SumsReply has them.
-type SumsReply struct {
-	Sums []commitlog.Sum `json:"sums"`
-}
+import "fmt"
 
 // Code says what went wrong, for programs.
 type Code string
@@ -41,14 +31,14 @@ const (
 
 // Error is the payload of an error reply. It is an error itself.
 type Error struct {
-	Code    Code             `json:"code" doc:"what went wrong, for programs"`
-	Message string           `json:"message" doc:"the same for people, with what to do"`
-	Leader  replica.BrokerID `json:"leader,omitempty" doc:"not_leader, not_coordinator: whom to ask; 0: nobody knows"`
-	Address string           `json:"address,omitempty" doc:"its host:port"`
-	Epoch   int32            `json:"epoch,omitempty" doc:"not_leader: the leader's epoch"`
-	Offset  int64            `json:"offset,omitempty" doc:"replication: of the first record, which stays on the leader; diverged: the first that differs"`
-	Start   int64            `json:"log_start,omitempty" doc:"offset_out_of_range: the first offset there is"`
-	End     int64            `json:"log_end,omitempty" doc:"offset_out_of_range: the offset after the last"`
+	Code           Code     `json:"code" doc:"what went wrong, for programs"`
+	Message        string   `json:"message" doc:"the same for people, with what to do"`
+	Leader         BrokerID `json:"leader,omitempty" doc:"not_leader, not_coordinator: whom to ask; 0: nobody knows"`
+	Address        string   `json:"address,omitempty" doc:"its host:port"`
+	LeaderEpoch    int32    `json:"epoch,omitempty" doc:"not_leader: the leader's epoch"`
+	Offset         int64    `json:"offset,omitempty" doc:"replication: of the first record, which stays on the leader; diverged: the first that differs"`
+	LogStartOffset int64    `json:"log_start,omitempty" doc:"offset_out_of_range: the first offset there is"`
+	LogEndOffset   int64    `json:"log_end,omitempty" doc:"offset_out_of_range: the offset after the last"`
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("%s (%s)", e.Message, e.Code) }

@@ -213,11 +213,11 @@ func (f *fast) fetchReply(r *FetchReply) {
 		case "records":
 			f.records(&r.Records)
 		case "next_offset":
-			r.Next = f.number()
+			r.NextOffset = f.number()
 		case "high_watermark":
 			r.HighWatermark = f.number()
 		case "log_start":
-			r.Start = f.number()
+			r.LogStartOffset = f.number()
 		case "leader_epoch":
 			var n int
 			f.int(&n)

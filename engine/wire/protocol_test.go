@@ -38,11 +38,7 @@ func protocol() string {
 	b.WriteString("A frame is a length (u32, big-endian) and as many bytes of JSON: `{\"v\":1,\"id\":7,\"type\":\"…\",\"payload\":{…}}`. `v` is the protocol's version, `id` is the client's, and the reply repeats it.\n\n")
 	b.WriteString("Types: *int* is an integer of up to 63 bits, *bytes* a string of base64 or null, *[x]* a list of x, *x?* may be left out.\n\n## Messages\n\n| type | what it does |\n| --- | --- |\n")
 	for _, m := range wire.Messages {
-		peer := ""
-		if m.Peer {
-			peer = " *Between brokers.*"
-		}
-		fmt.Fprintf(&b, "| [%s](#%s) | %s%s |\n", m.Type, m.Type, m.Doc, peer)
+		fmt.Fprintf(&b, "| [%s](#%s) | %s |\n", m.Type, m.Type, m.Doc)
 	}
 	structs := newStructs()
 	for _, m := range wire.Messages {

@@ -13,8 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"logbook/engine/broker"
 	"logbook/engine/lab"
+	"logbook/engine/server"
 	"logbook/tutorials/weave/cell"
 )
 
@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 		{Number: 3, Body: cell03, Source: "README.md:56", Want: "written: true"},
 		{Number: 4, Body: cell04, Source: "README.md:67", Want: "written by a process that is gone <nil>"},
 		{Number: 5, Body: cell05, Source: "README.md:92", Want: "departures on 127.0.0.1:8000 at level INFO <nil>"},
-		{Number: 6, Body: cell06, Source: "README.md:108", Want: `broker: bad settings: LOGBOOK_HOST is "two words", it must be an IP address or a host name
+		{Number: 6, Body: cell06, Source: "README.md:108", Want: `server: bad settings: LOGBOOK_HOST is "two words", it must be an IP address or a host name
 LOGBOOK_PORT is "70000", it must be a port from 0 (any free one) to 65535
 LOGBOOK_LOG_LEVEL is "loud", it must be debug, info, warn or error`},
 		{Number: 7, Body: cell07, Source: "README.md:130", Want: "time=… level=INFO msg=\"cut a torn tail\" service=logbook file=00000000000000000000.log bytes=17"},
@@ -84,7 +84,7 @@ func environment(vars map[string]string) func(string) (string, bool) {
 
 func cell05() {
 //line README.md:92
-	settings, err := broker.LoadSettings(environment(map[string]string{"LOGBOOK_APP_NAME": "departures"}))
+	settings, err := server.LoadSettings(environment(map[string]string{"LOGBOOK_APP_NAME": "departures"}))
 	fmt.Println(settings.AppName, "on", settings.Address(), "at level", settings.LogLevel, err)
 }
 
@@ -93,7 +93,7 @@ func TestCell05(t *testing.T) { cell.Run(t, 5) }
 
 func cell06() {
 //line README.md:108
-	_, err := broker.LoadSettings(environment(map[string]string{
+	_, err := server.LoadSettings(environment(map[string]string{
 		"LOGBOOK_PORT":      "70000",
 		"LOGBOOK_LOG_LEVEL": "loud",
 		"LOGBOOK_HOST":      "two words",
@@ -106,7 +106,7 @@ func TestCell06(t *testing.T) { cell.Run(t, 6) }
 
 func cell07() {
 //line README.md:130
-	settings := broker.DefaultSettings()
+	settings := server.DefaultSettings()
 	logger := settings.NewLogger(os.Stdout)
 	logger.Debug("not at this level")
 	logger.Info("cut a torn tail", "file", "00000000000000000000.log", "bytes", 17)
@@ -116,7 +116,7 @@ func cell07() {
 func TestCell07(t *testing.T) { cell.Run(t, 7) }
 
 //line README.md:153
-func askHealth(settings broker.Settings) (string, error) {
+func askHealth(settings server.Settings) (string, error) {
 	mux := http.NewServeMux()
 	mux.Handle("GET /api/health", settings.Health())
 	server := httptest.NewServer(mux) // on a port of loopback that the system picks
@@ -132,7 +132,7 @@ func askHealth(settings broker.Settings) (string, error) {
 
 func cell09() {
 //line README.md:170
-	body, err := askHealth(broker.DefaultSettings())
+	body, err := askHealth(server.DefaultSettings())
 	fmt.Print(body, err)
 }
 
@@ -141,7 +141,7 @@ func TestCell09(t *testing.T) { cell.Run(t, 9) }
 
 //line README.md:197
 func TestP00_HealthNamesTheConfiguredService(t *testing.T) {
-	settings, err := broker.LoadSettings(environment(map[string]string{"LOGBOOK_APP_NAME": "departures"}))
+	settings, err := server.LoadSettings(environment(map[string]string{"LOGBOOK_APP_NAME": "departures"}))
 	require.NoError(t, err)
 	body, err := askHealth(settings)
 	require.NoError(t, err)

@@ -19,8 +19,8 @@ import (
 	"logbook/engine/consumer"
 	"logbook/engine/consumer/offsettest"
 	"logbook/engine/lab"
-	"logbook/engine/producer"
 	"logbook/engine/record"
+	"logbook/engine/stream"
 	"logbook/engine/topic"
 	"logbook/engine/vfs"
 	"logbook/tutorials/weave/cell"
@@ -28,39 +28,39 @@ import (
 
 func TestMain(m *testing.M) {
 	cell.Main(m, []*cell.Cell{
-		{Number: 2, Body: cell02, Source: "README.md:41", Want: "flights/0@0 flights/0@1 flights/0@2 flights/0@3 flights/0@4 flights/0@5 flights/0@6 flights/0@7 <nil>"},
-		{Number: 4, Body: cell04, Source: "README.md:85", Want: `| position 0, committed 0 (ever: false) <nil>
+		{Number: 2, Body: cell02, Source: "README.md:40", Want: "flights/0@0 flights/0@1 flights/0@2 flights/0@3 flights/0@4 flights/0@5 flights/0@6 flights/0@7 <nil>"},
+		{Number: 4, Body: cell04, Source: "README.md:84", Want: `| position 0, committed 0 (ever: false) <nil>
 0: DTW to LAS  1: HNL to SFO  2: LAS to OAK  | position 3, committed 0 (ever: false) <nil>
 commit: <nil>
 3: LAS to PHX  4: MHT to BWI  5: MDT to DTW  | position 6, committed 3 (ever: true) <nil>`},
-		{Number: 5, Body: cell05, Source: "README.md:103", Want: `3: LAS to PHX  4: MHT to BWI  5: MDT to DTW  6: AUS to ATL  7: DCA to MSP  | position 8, committed 3 (ever: true) <nil>
-lag: 0`},
-		{Number: 6, Body: cell06, Source: "README.md:119", Want: `3: LAS to PHX  4: MHT to BWI  5: MDT to DTW  6: AUS to ATL  7: DCA to MSP  | position 8, committed 3 (ever: true) <nil>
+		{Number: 5, Body: cell05, Source: "README.md:102", Want: `3: LAS to PHX  4: MHT to BWI  5: MDT to DTW  6: AUS to ATL  7: DCA to MSP  | position 8, committed 3 (ever: true) <nil>
+0 <nil>`},
+		{Number: 6, Body: cell06, Source: "README.md:118", Want: `3: LAS to PHX  4: MHT to BWI  5: MDT to DTW  6: AUS to ATL  7: DCA to MSP  | position 8, committed 3 (ever: true) <nil>
 commit: <nil>
 1: HNL to SFO  2: LAS to OAK  | position 3, committed 8 (ever: true) <nil>
 commit: consumer: cannot commit offset 3 for dashboard in flights/0: 8 is committed and progress never goes back; seek to replay without committing
 | position 1000, committed 8 (ever: true) <nil>
 commit: consumer: cannot commit offset 1000 for dashboard in flights/0: the log end offset is 8`},
-		{Number: 7, Body: cell07, Source: "README.md:148", Want: `8 DTW to LAS <nil>
+		{Number: 7, Body: cell07, Source: "README.md:147", Want: `8 DTW to LAS <nil>
 9 HNL to SFO <nil>
 nothing more came; lag 0`},
-		{Number: 9, Body: cell09, Source: "README.md:199", Want: `waiting for each:  500 records in 500 batches, … a second
+		{Number: 9, Body: cell09, Source: "README.md:198", Want: `waiting for each:  500 records in 500 batches, … a second
 not waiting:      2000 records in … batches, … a second
 batches were shared: true`},
-		{Number: 10, Body: cell10, Source: "README.md:220", Want: `commitlog: offset 2 is below the log start offset 6 (the log end offset is 10)
+		{Number: 10, Body: cell10, Source: "README.md:219", Want: `stream: offset 2 of flights/0 is gone: the log starts at 6 now; seek to go on, or choose a Reset
 6: AUS to ATL  | position 7, committed 2 (ever: true) <nil>
 | position 10, committed 2 (ever: true) <nil>`},
-		{Number: 11, Body: cell11, Source: "README.md:256", Want: `<nil>
+		{Number: 11, Body: cell11, Source: "README.md:255", Want: `<nil>
 {"version":1,"offset":123}
 *consumer.OffsetCorruptionError
 *consumer.OffsetCorruptionError`},
 	})
 }
 
-//line README.md:23
+//line README.md:22
 var ctx = context.Background()
 
-//line README.md:25
+//line README.md:24
 func open(dir string) *engine.Engine {
 	e, err := engine.Open(dir, engine.Options{})
 	if err != nil {
@@ -71,16 +71,16 @@ func open(dir string) *engine.Engine {
 
 // flight makes a record that is easy to print: "DTW to LAS".
 //
-//line README.md:33
+//line README.md:32
 func flight(f lab.Flight) record.Record {
 	return record.Record{Timestamp: f.Time(), Key: []byte(f.Origin), Value: []byte(f.Origin + " to " + f.Destination)}
 }
 
 func cell02() {
-//line README.md:41
+//line README.md:40
 	e := open(lab.Fresh("06-consumers"))
-	e.CreateTopic("flights", 1, nil)
-	p, _ := e.Producer("flights", producer.Options{})
+	e.CreateTopic(ctx, "flights", 1, nil)
+	p, _ := e.Producer(ctx, "flights", stream.ProducerOptions{})
 	for f := range lab.Flights(8) {
 		at, err := p.Send(ctx, flight(f))
 		if err != nil {
@@ -91,21 +91,21 @@ func cell02() {
 	fmt.Println(e.Close())
 }
 
-//line README.md:41
+//line README.md:40
 func TestCell02(t *testing.T) { cell.Run(t, 2) }
 
-//line README.md:65
-func consume(e *engine.Engine) *consumer.Consumer {
-	c, err := e.Consumer("dashboard", "flights", 0, consumer.ResetError)
+//line README.md:64
+func consume(e *engine.Engine) *stream.Consumer {
+	c, err := e.Consumer(ctx, stream.ConsumerOptions{ID: "dashboard", Topic: "flights"})
 	if err != nil {
 		panic(err)
 	}
 	return c
 }
 
-//line README.md:73
-func show(c *consumer.Consumer, max int) {
-	records, err := c.Fetch(max)
+//line README.md:72
+func show(c *stream.Consumer, max int) {
+	records, err := c.Fetch(ctx, max)
 	for _, r := range records {
 		fmt.Printf("%d: %s  ", r.Offset, r.Value)
 	}
@@ -114,50 +114,50 @@ func show(c *consumer.Consumer, max int) {
 }
 
 func cell04() {
-//line README.md:85
+//line README.md:84
 	c := consume(open(lab.Dir("06-consumers")))
 	show(c, 0)
 	show(c, 3)
-	fmt.Println("commit:", c.Commit())
+	fmt.Println("commit:", c.Commit(ctx))
 	show(c, 3)
 }
 
-//line README.md:85
+//line README.md:84
 func TestCell04(t *testing.T) { cell.Run(t, 4) }
 
 func cell05() {
-//line README.md:103
+//line README.md:102
 	c := consume(open(lab.Dir("06-consumers")))
 	show(c, 100)
-	fmt.Println("lag:", c.Lag())
+	fmt.Println(c.Lag(ctx))
 }
 
-//line README.md:103
+//line README.md:102
 func TestCell05(t *testing.T) { cell.Run(t, 5) }
 
 func cell06() {
-//line README.md:119
+//line README.md:118
 	e := open(lab.Dir("06-consumers"))
 	c := consume(e)
 	show(c, 100)
-	fmt.Println("commit:", c.Commit())
+	fmt.Println("commit:", c.Commit(ctx))
 	c.SeekTo(1)
 	show(c, 2)
-	fmt.Println("commit:", c.Commit())
+	fmt.Println("commit:", c.Commit(ctx))
 	c.SeekTo(1000)
 	show(c, 100)
-	fmt.Println("commit:", c.Commit())
+	fmt.Println("commit:", c.Commit(ctx))
 }
 
-//line README.md:119
+//line README.md:118
 func TestCell06(t *testing.T) { cell.Run(t, 6) }
 
 func cell07() {
-//line README.md:148
+//line README.md:147
 	e := open(lab.Dir("06-consumers"))
 	c := consume(e)
-	c.SeekToEnd()
-	p, _ := e.Producer("flights", producer.Options{})
+	c.SeekToEnd(ctx)
+	p, _ := e.Producer(ctx, "flights", stream.ProducerOptions{})
 	go func() {
 		for f := range lab.Flights(2) {
 			p.Send(ctx, flight(f))
@@ -168,18 +168,19 @@ func cell07() {
 	for rec, err := range c.Records(few) {
 		fmt.Println(rec.Offset, string(rec.Value), err)
 	}
-	fmt.Println("nothing more came; lag", c.Lag())
+	lag, _ := c.Lag(ctx)
+	fmt.Println("nothing more came; lag", lag)
 }
 
-//line README.md:148
+//line README.md:147
 func TestCell07(t *testing.T) { cell.Run(t, 7) }
 
 //line README.md:179
 func send(n int, wait bool) (batches int64, perSecond float64) {
 	e := open(lab.Fresh("06-batches"))
 	defer e.Close()
-	t, _ := e.CreateTopic("flights", 1, nil)
-	p, _ := e.Producer("flights", producer.Options{Linger: time.Millisecond})
+	e.CreateTopic(ctx, "flights", 1, nil)
+	p, _ := e.Producer(ctx, "flights", stream.ProducerOptions{Linger: time.Millisecond})
 	start := time.Now()
 	for range n {
 		pending, _ := p.SendAsync(ctx, record.Record{Value: []byte("a departure")})
@@ -188,12 +189,11 @@ func send(n int, wait bool) (batches int64, perSecond float64) {
 		}
 	}
 	p.Flush(ctx)
-	log, _ := t.Partition(0)
-	return log.Stats().Frames, float64(n) / time.Since(start).Seconds()
+	return p.Stats().Batches, float64(n) / time.Since(start).Seconds()
 }
 
 func cell09() {
-//line README.md:199
+//line README.md:198
 	one, slow := send(500, true)
 	many, fast := send(2000, false)
 	fmt.Printf("waiting for each:  500 records in %d batches, %.0f a second\n", one, slow)
@@ -201,36 +201,34 @@ func cell09() {
 	fmt.Println("batches were shared:", many < 1000)
 }
 
-//line README.md:199
+//line README.md:198
 func TestCell09(t *testing.T) { cell.Run(t, 9) }
 
 func cell10() {
-//line README.md:220
+//line README.md:219
 	e := open(lab.Dir("06-consumers"))
-	late := func(reset consumer.Reset) *consumer.Consumer {
-		c, _ := e.Consumer("holiday", "flights", 0, reset)
+	late := func(reset stream.Reset) *stream.Consumer {
+		c, _ := e.Consumer(ctx, stream.ConsumerOptions{ID: "holiday", Topic: "flights", Reset: reset})
 		return c
 	}
-	c := late(consumer.ResetError)
-	c.Fetch(2)
-	c.Commit()
-	t, _ := e.Topic("flights")
-	log, _ := t.Partition(0)
-	log.AdvanceLogStart(6)
-	_, err := late(consumer.ResetError).Fetch(1)
+	c := late(stream.ResetError)
+	c.Fetch(ctx, 2)
+	c.Commit(ctx)
+	e.DeleteRecords(ctx, "flights", 0, 6)
+	_, err := late(stream.ResetError).Fetch(ctx, 1)
 	fmt.Println(err)
-	show(late(consumer.ResetToStart), 1)
-	show(late(consumer.ResetToEnd), 1)
+	show(late(stream.ResetToEarliest), 1)
+	show(late(stream.ResetToLatest), 1)
 }
 
-//line README.md:220
+//line README.md:219
 func TestCell10(t *testing.T) { cell.Run(t, 10) }
 
 func cell11() {
-//line README.md:256
+//line README.md:255
 	dir := lab.Fresh("06-files")
 	store := consumer.NewFileStore(nil, dir)
-	who := consumer.Progress{Consumer: "dashboard", Topic: "flights", Partition: 0}
+	who := consumer.OffsetKey{Consumer: "dashboard", Topic: "flights", Partition: 0}
 	fmt.Println(store.Commit(who, 123))
 	file := filepath.Join(dir, "dashboard", "flights", "partition-000000.offset")
 	data, _ := os.ReadFile(file)
@@ -241,34 +239,34 @@ func cell11() {
 	fmt.Printf("%T\n", store.Commit(who, 124))
 }
 
-//line README.md:256
+//line README.md:255
 func TestCell11(t *testing.T) { cell.Run(t, 11) }
 
-//line README.md:289
+//line README.md:288
 func TestP06_ACrashBeforeTheCommitReplays(t *testing.T) {
 	e := open(lab.Fresh("06-test"))
 	defer e.Close()
-	_, err := e.CreateTopic("flights", 1, nil)
+	_, err := e.CreateTopic(ctx, "flights", 1, nil)
 	require.NoError(t, err)
-	p, err := e.Producer("flights", producer.Options{})
+	p, err := e.Producer(ctx, "flights", stream.ProducerOptions{})
 	require.NoError(t, err)
 	for f := range lab.Flights(5) {
 		_, err := p.Send(ctx, flight(f))
 		require.NoError(t, err)
 	}
-	seen, err := consume(e).Fetch(5)
+	seen, err := consume(e).Fetch(ctx, 5)
 	require.NoError(t, err)
-	again, err := consume(e).Fetch(5) // a new consumer of the same name; the old one never committed
+	again, err := consume(e).Fetch(ctx, 5) // a new consumer of the same name; the old one never committed
 	require.NoError(t, err)
 	require.Equal(t, seen, again)
 }
 
-//line README.md:319
+//line README.md:318
 func openStore(fsys vfs.FS, dir string) (consumer.OffsetStore, error) {
 	return nil, nil // your turn
 }
 
-//line README.md:329
+//line README.md:328
 func TestP06_Exercise(t *testing.T) {
 	if s, err := openStore(vfs.NewMem(), "offsets"); s == nil && err == nil {
 		t.Skip("your turn: write openStore in the cell above")
@@ -276,21 +274,21 @@ func TestP06_Exercise(t *testing.T) {
 	require.NoError(t, offsettest.TestStore(openStore))
 }
 
-//line README.md:350
+//line README.md:349
 type oneFile struct {
 	mu   sync.Mutex
 	fs   vfs.FS
 	file string
 }
 
-//line README.md:356
+//line README.md:355
 func openAnswer(fsys vfs.FS, dir string) (consumer.OffsetStore, error) {
 	s := &oneFile{fs: fsys, file: filepath.Join(dir, "offsets.json")}
 	// Whoever was here before may have died between renaming the file and syncing its name.
 	return s, errors.Join(fsys.MkdirAll(dir), fsys.SyncDir(dir))
 }
 
-//line README.md:362
+//line README.md:361
 func (s *oneFile) load() (map[string]int64, error) {
 	offsets := map[string]int64{}
 	data, err := vfs.ReadFile(s.fs, s.file, 1<<20)
@@ -306,8 +304,8 @@ func (s *oneFile) load() (map[string]int64, error) {
 	return offsets, nil
 }
 
-//line README.md:377
-func (s *oneFile) Committed(p consumer.Progress) (int64, bool, error) {
+//line README.md:376
+func (s *oneFile) Committed(p consumer.OffsetKey) (int64, bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	offsets, err := s.load()
@@ -315,8 +313,8 @@ func (s *oneFile) Committed(p consumer.Progress) (int64, bool, error) {
 	return offset, ok, err
 }
 
-//line README.md:385
-func (s *oneFile) Commit(p consumer.Progress, offset int64) error {
+//line README.md:384
+func (s *oneFile) Commit(p consumer.OffsetKey, offset int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := errors.Join(topic.CheckName("consumer", p.Consumer), topic.CheckName("topic", p.Topic)); err != nil {
@@ -327,7 +325,7 @@ func (s *oneFile) Commit(p consumer.Progress, offset int64) error {
 		return err
 	}
 	if old, ok := offsets[p.String()]; ok && offset < old {
-		return &consumer.OffsetRegressionError{Progress: p, Committed: old, Wanted: offset}
+		return &consumer.OffsetRegressionError{Key: p, Committed: old, Wanted: offset}
 	}
 	if offset < 0 || p.Partition < 0 {
 		return errors.New("negative")
@@ -340,8 +338,8 @@ func (s *oneFile) Commit(p consumer.Progress, offset int64) error {
 	return vfs.WriteFileAtomic(s.fs, s.file, data)
 }
 
-//line README.md:409
+//line README.md:408
 func (s *oneFile) Close() error { return nil }
 
-//line README.md:411
+//line README.md:410
 func TestP06_Answer(t *testing.T) { require.NoError(t, offsettest.TestStore(openAnswer)) }

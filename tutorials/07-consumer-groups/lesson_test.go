@@ -16,6 +16,7 @@ import (
 	"logbook/engine/group/grouptest"
 	"logbook/engine/lab"
 	"logbook/engine/record"
+	"logbook/engine/stream"
 	"logbook/tutorials/weave/cell"
 )
 
@@ -54,11 +55,11 @@ generation 2: b joins
 generation 3: b syncs
   a        flights/0 flights/1
   b        flights/2 flights/3`},
-		{Number: 10, Body: cell10, Source: "README.md:231", Want: `alone:    [flights/0 flights/1 flights/2 flights/3]
+		{Number: 10, Body: cell10, Source: "README.md:232", Want: `alone:    [flights/0 flights/1 flights/2 flights/3]
 together: 2 and 2
 a reads 2 partitions and commits: <nil>
 b reads 2 partitions and dies`},
-		{Number: 11, Body: cell11, Source: "README.md:258", Want: `the generation has grown: true partitions: 4
+		{Number: 11, Body: cell11, Source: "README.md:259", Want: `the generation has grown: true partitions: 4
 reads 2 partitions again
 then 0 context deadline exceeded
 <nil> <nil>`},
@@ -172,10 +173,10 @@ func cell06() {
 //line README.md:154
 func TestCell06(t *testing.T) { cell.Run(t, 6) }
 
-//line README.md:190
+//line README.md:191
 var ctx = context.Background()
 
-//line README.md:192
+//line README.md:193
 func open(dir string) *engine.Engine {
 	e, err := engine.Open(dir, engine.Options{})
 	if err != nil {
@@ -184,17 +185,17 @@ func open(dir string) *engine.Engine {
 	return e
 }
 
-//line README.md:202
-func member(e *engine.Engine) *engine.Member {
-	m, err := e.JoinGroup(ctx, "dashboards", engine.MemberOptions{Topics: []string{"flights"}, SessionTimeout: time.Second})
+//line README.md:203
+func member(e *engine.Engine) *stream.Member {
+	m, err := e.JoinGroup(ctx, "dashboards", stream.MemberOptions{Topics: []string{"flights"}, SessionTimeout: time.Second})
 	if err != nil {
 		panic(err)
 	}
 	return m
 }
 
-//line README.md:213
-func read(m *engine.Member, n int) map[int]int {
+//line README.md:214
+func read(m *stream.Member, n int) map[int]int {
 	count := map[int]int{}
 	for n > 0 {
 		records, err := m.Fetch(ctx, n)
@@ -210,11 +211,11 @@ func read(m *engine.Member, n int) map[int]int {
 }
 
 func cell10() {
-//line README.md:231
+//line README.md:232
 	e := open(lab.Fresh("07-groups"))
-	t, _ := e.CreateTopic("flights", 4, nil)
+	t, _ := e.CreateTopic(ctx, "flights", 4, nil)
 	for f := range lab.Flights(200) {
-		t.Append(record.Record{Timestamp: f.Time(), Value: f.JSON}) // no key: fifty to each partition
+		t.Append(ctx, record.Record{Timestamp: f.Time(), Value: f.JSON}) // no key: fifty to each partition
 	}
 	a := member(e)
 	fmt.Println("alone:   ", a.Assignment())
@@ -227,11 +228,11 @@ func cell10() {
 	fmt.Println("b reads", len(read(b, 100)), "partitions and dies")
 }
 
-//line README.md:231
+//line README.md:232
 func TestCell10(t *testing.T) { cell.Run(t, 10) }
 
 func cell11() {
-//line README.md:258
+//line README.md:259
 	e := open(lab.Dir("07-groups"))
 	m := member(e)
 	fmt.Println("the generation has grown:", m.Generation() > 2, "partitions:", len(m.Assignment()))
@@ -243,10 +244,10 @@ func cell11() {
 	fmt.Println(m.Commit(ctx), e.Close())
 }
 
-//line README.md:258
+//line README.md:259
 func TestCell11(t *testing.T) { cell.Run(t, 11) }
 
-//line README.md:289
+//line README.md:290
 func TestP07_AStaleGenerationCannotCommit(t *testing.T) {
 	s := newStory()
 	s.join("a", group.RoundRobin)
@@ -260,18 +261,18 @@ func TestP07_AStaleGenerationCannotCommit(t *testing.T) {
 	require.Empty(t, out.Commits)
 }
 
-//line README.md:312
+//line README.md:313
 type MyAssignor struct{}
 
-//line README.md:314
+//line README.md:315
 func (MyAssignor) Name() string { return "mine" }
 
-//line README.md:316
+//line README.md:317
 func (MyAssignor) Assign(members []group.Subscriber, counts map[string]int) map[string][]group.Partition {
 	return nil // your turn
 }
 
-//line README.md:326
+//line README.md:327
 func TestP07_Exercise(t *testing.T) {
 	one := []group.Subscriber{{Member: "a", Topics: []string{"t"}}}
 	if (MyAssignor{}).Assign(one, map[string]int{"t": 1}) == nil {
@@ -282,13 +283,13 @@ func TestP07_Exercise(t *testing.T) {
 
 // leastLoaded gives each partition to the subscriber that has fewest so far.
 //
-//line README.md:344
+//line README.md:345
 type leastLoaded struct{}
 
-//line README.md:347
+//line README.md:348
 func (leastLoaded) Name() string { return "least-loaded" }
 
-//line README.md:349
+//line README.md:350
 func (leastLoaded) Assign(members []group.Subscriber, counts map[string]int) map[string][]group.Partition {
 	out := map[string][]group.Partition{}
 	for _, topic := range slices.Sorted(maps.Keys(counts)) {
@@ -307,5 +308,5 @@ func (leastLoaded) Assign(members []group.Subscriber, counts map[string]int) map
 	return out
 }
 
-//line README.md:367
+//line README.md:368
 func TestP07_Answer(t *testing.T) { require.NoError(t, grouptest.TestAssignor(leastLoaded{})) }

@@ -13,9 +13,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"logbook/engine/broker/brokertest"
 	"logbook/engine/client"
 	"logbook/engine/lab"
+	"logbook/engine/server/servertest"
 	"logbook/engine/wire"
 	"logbook/tutorials/weave/cell"
 )
@@ -223,7 +223,7 @@ func TestCell11(t *testing.T) { cell.Run(t, 11) }
 
 func cell13() {
 //line README.md:267
-	brokers, err := brokertest.Start(lab.Fresh("08-cluster"), 3, nil)
+	brokers, err := servertest.Start(lab.Fresh("08-cluster"), 3, nil)
 	must(err)
 	defer brokers.Close()
 	c := connect(brokers.Addresses()...)

@@ -14,6 +14,7 @@ import (
 	"logbook/engine/cluster"
 	"logbook/engine/commitlog"
 	"logbook/engine/lab"
+	"logbook/engine/node"
 	"logbook/engine/record"
 	"logbook/engine/vfs"
 	"logbook/tutorials/weave/cell"
@@ -21,10 +22,10 @@ import (
 
 func TestMain(m *testing.M) {
 	cell.Main(m, []*cell.Cell{
-		{Number: 3, Body: cell03, Source: "README.md:67", Want: `routes/0: broker 1 leads, replicas on [1 2]
+		{Number: 3, Body: cell03, Source: "README.md:68", Want: `routes/0: broker 1 leads, replicas on [1 2]
 routes/1: broker 2 leads, replicas on [2 3]
 routes/2: broker 3 leads, replicas on [3 1]`},
-		{Number: 4, Body: cell04, Source: "README.md:92", Want: `DTW-ATL: acknowledged, offset 0
+		{Number: 4, Body: cell04, Source: "README.md:93", Want: `DTW-ATL: acknowledged, offset 0
 broker 1  holds offsets below 1
 broker 1 → broker 2: offset 0
 broker 2  holds offsets below 1
@@ -33,21 +34,21 @@ broker 3  holds offsets below 1
 broker 2 → broker 1: I end at 1
 broker 3 → broker 1: I end at 1
 broker 1  acknowledges offset 0`},
-		{Number: 5, Body: cell05, Source: "README.md:120", Want: `ORD-LGA: acknowledged, offset 1
-SEA-SFO: not acknowledged: cluster: flights/0: replica: offset 2 is on the leader only in part: missing on broker 3 (unreachable: cluster: broker 3 is down; start it); the leader keeps it, catch the others up
+		{Number: 5, Body: cell05, Source: "README.md:121", Want: `ORD-LGA: acknowledged, offset 1
+SEA-SFO: not acknowledged: node: flights/0: replica: offset 2 is on the leader only in part: missing on broker 3 (unreachable: cluster: broker 3 is down; start it); the leader keeps it, catch the others up
 broker 1  leader             0:DTW-ATL  1:ORD-LGA  2:SEA-SFO
 broker 2  follower           0:DTW-ATL  1:ORD-LGA  2:SEA-SFO
 broker 3  follower, unknown
 high watermark 2`},
-		{Number: 6, Body: cell06, Source: "README.md:143", Want: `broker 3 lags by 1
-BOS-DCA: not acknowledged: cluster: flights/0: replica: offset 3 is on the leader only in part: missing on broker 3 (behind, to be caught up); the leader keeps it, catch the others up
+		{Number: 6, Body: cell06, Source: "README.md:144", Want: `broker 3 lags by 1
+BOS-DCA: not acknowledged: node: flights/0: replica: offset 3 is on the leader only in part: missing on broker 3 (behind, to be caught up); the leader keeps it, catch the others up
 catch up: <nil>
 LAX-SJC: acknowledged, offset 4
 broker 1  leader    0:DTW-ATL  1:ORD-LGA  2:SEA-SFO  3:BOS-DCA  4:LAX-SJC
 broker 2  follower  0:DTW-ATL  1:ORD-LGA  2:SEA-SFO  3:BOS-DCA  4:LAX-SJC
 broker 3  follower  0:DTW-ATL  1:ORD-LGA  2:SEA-SFO  3:BOS-DCA  4:LAX-SJC
 high watermark 5`},
-		{Number: 8, Body: cell08, Source: "README.md:183", Want: `DTW-ATL: not acknowledged: cluster: flights/0: replica: offset 0 is on the leader only in part: missing on broker 3 (commitlog: the log in root/broker-000003/topics/flights/partition-000000 refuses appends since a write failed: write root/broker-000003/topics/flights/partition-000000/checkpoint.tmp: no space left on device; close and reopen it); the leader keeps it, catch the others up
+		{Number: 8, Body: cell08, Source: "README.md:184", Want: `DTW-ATL: not acknowledged: node: flights/0: replica: offset 0 is on the leader only in part: missing on broker 3 (commitlog: the log in root/broker-000003/topics/flights/partition-000000 refuses appends since a write failed: write root/broker-000003/topics/flights/partition-000000/checkpoint.tmp: no space left on device; close and reopen it); the leader keeps it, catch the others up
 broker 1  leader           0:DTW-ATL
 broker 2  follower         0:DTW-ATL
 broker 3  follower, lag 1
@@ -60,8 +61,8 @@ broker 3  cannot store: ends at 0
 broker 2 → broker 1: I end at 1
 broker 3 → broker 1: cannot store
 broker 1  cannot acknowledge offset 0`},
-		{Number: 9, Body: cell09, Source: "README.md:226", Want: `true at offset 5
-cluster: flights/0: replica: broker 2 parts from its leader, broker 1, at offset 5: the records there are not the leader's; nothing was changed, recover the replica to cut it there
+		{Number: 9, Body: cell09, Source: "README.md:227", Want: `true at offset 5
+node: flights/0: replica: broker 2 parts from its leader, broker 1, at offset 5: the records there are not the leader's; nothing was changed, recover the replica to cut it there
 broker 1  leader           0:DTW-ATL  1:ORD-LGA  2:SEA-SFO  3:BOS-DCA  4:LAX-SJC  5:PHX-LAX
 broker 2  follower         0:DTW-ATL  1:ORD-LGA  2:SEA-SFO  3:BOS-DCA  4:LAX-SJC  5:PHX-SAN
 broker 3  follower, lag 1  0:DTW-ATL  1:ORD-LGA  2:SEA-SFO  3:BOS-DCA  4:LAX-SJC
@@ -69,7 +70,7 @@ high watermark 5`},
 	})
 }
 
-//line README.md:24
+//line README.md:25
 var (
 	ctx     = context.Background()
 	flights = cluster.Partition{Topic: "flights", ID: 0}
@@ -77,14 +78,14 @@ var (
 
 // must stops a cell that cannot go on.
 //
-//line README.md:29
+//line README.md:30
 func must(err error) {
 	if err != nil {
 		panic(err)
 	}
 }
 
-//line README.md:39
+//line README.md:40
 func open(dir string, seen *lab.Recorder) *cluster.Cluster {
 	opt := cluster.Options{Sequential: true} // the same order every time
 	if seen != nil {
@@ -100,7 +101,7 @@ func open(dir string, seen *lab.Recorder) *cluster.Cluster {
 
 // send appends one record to flights/0 and says what became of it.
 //
-//line README.md:52
+//line README.md:53
 func send(c *cluster.Cluster, value string) {
 	at, err := c.Append(ctx, flights, record.Record{Value: []byte(value)})
 	if err == nil {
@@ -111,7 +112,7 @@ func send(c *cluster.Cluster, value string) {
 }
 
 func cell03() {
-//line README.md:67
+//line README.md:68
 	c := open(lab.Fresh("09-replication"), nil)
 	must(c.CreateTopic("routes", 3, 2))
 	must(c.CreateTopic("flights", 1, 3))
@@ -123,11 +124,11 @@ func cell03() {
 	must(c.Close())
 }
 
-//line README.md:67
+//line README.md:68
 func TestCell03(t *testing.T) { cell.Run(t, 3) }
 
 func cell04() {
-//line README.md:92
+//line README.md:93
 	seen := lab.Record(3)
 	c := open(lab.Dir("09-replication"), seen)
 	defer c.Close()
@@ -136,11 +137,11 @@ func cell04() {
 	seen.Show()
 }
 
-//line README.md:92
+//line README.md:93
 func TestCell04(t *testing.T) { cell.Run(t, 4) }
 
 func cell05() {
-//line README.md:120
+//line README.md:121
 	c := open(lab.Dir("09-replication"), nil)
 	defer c.Close()
 	send(c, "ORD-LGA")
@@ -149,11 +150,11 @@ func cell05() {
 	lab.ShowReplicas(c, flights)
 }
 
-//line README.md:120
+//line README.md:121
 func TestCell05(t *testing.T) { cell.Run(t, 5) }
 
 func cell06() {
-//line README.md:143
+//line README.md:144
 	c := open(lab.Dir("09-replication"), nil)
 	defer c.Close()
 	s, err := c.Status(flights)
@@ -165,11 +166,11 @@ func cell06() {
 	lab.ShowReplicas(c, flights)
 }
 
-//line README.md:143
+//line README.md:144
 func TestCell06(t *testing.T) { cell.Run(t, 6) }
 
 func cell08() {
-//line README.md:183
+//line README.md:184
 	disk, seen := vfs.NewMem(), lab.Record(3)
 	c, err := cluster.Open("root", cluster.Options{Sequential: true, Observe: seen.Observe, Log: commitlog.Options{FS: disk}})
 	must(err)
@@ -189,11 +190,11 @@ func cell08() {
 	seen.Show()
 }
 
-//line README.md:183
+//line README.md:184
 func TestCell08(t *testing.T) { cell.Run(t, 8) }
 
 func cell09() {
-//line README.md:226
+//line README.md:227
 	dir := lab.Dir("09-replication")
 	for broker, value := range map[int]string{1: "PHX-LAX", 2: "PHX-SAN"} {
 		l, err := commitlog.Open(fmt.Sprintf("%s/broker-%06d/topics/flights/partition-000000", dir, broker), commitlog.Options{})
@@ -205,40 +206,40 @@ func cell09() {
 	c := open(dir, nil)
 	defer c.Close()
 	err := c.CatchUp(ctx, flights, 2)
-	var diverged *cluster.ReplicaDivergenceError
+	var diverged *node.ReplicaDivergenceError
 	fmt.Println(errors.As(err, &diverged), "at offset", diverged.Offset)
 	fmt.Println(err)
 	lab.ShowReplicas(c, flights)
 }
 
-//line README.md:226
+//line README.md:227
 func TestCell09(t *testing.T) { cell.Run(t, 9) }
 
-//line README.md:265
+//line README.md:266
 func TestP09_AnUnacknowledgedRecordStaysOnTheLeaderAndOutOfSight(t *testing.T) {
 	c := open(t.TempDir(), nil)
 	defer c.Close()
 	require.NoError(t, c.CreateTopic("flights", 1, 3))
 	require.NoError(t, c.Stop(2))
 	_, err := c.Append(ctx, flights, record.Record{Value: []byte("x")})
-	var incomplete *cluster.ReplicationError
+	var incomplete *node.ReplicationError
 	require.ErrorAs(t, err, &incomplete)
 	require.Contains(t, incomplete.Failed, cluster.BrokerID(2))
 	s, err := c.Status(flights)
 	require.NoError(t, err)
-	require.Equal(t, int64(1), s.Replicas[0].End)
+	require.Equal(t, int64(1), s.Replicas[0].LogEndOffset)
 	require.Zero(t, s.HighWatermark)
 	for range c.Records(flights, 0) {
 		t.Fatal("a consumer sees it")
 	}
 }
 
-//line README.md:293
-func commonPrefix(a, b []commitlog.Sum) int64 {
+//line README.md:294
+func commonPrefix(a, b []commitlog.FrameDigest) int64 {
 	return -1 // your turn
 }
 
-//line README.md:301
+//line README.md:302
 func TestP09_Exercise(t *testing.T) {
 	if commonPrefix(nil, nil) == -1 {
 		t.Skip("your turn: write commonPrefix in the cell above")
@@ -246,30 +247,30 @@ func TestP09_Exercise(t *testing.T) {
 	checkPrefix(t, commonPrefix)
 }
 
-//line README.md:308
-func checkPrefix(t *testing.T, f func(a, b []commitlog.Sum) int64) {
-	sum := func(base, next int64, hash uint64) commitlog.Sum {
-		return commitlog.Sum{Base: base, Next: next, Hash: hash}
+//line README.md:309
+func checkPrefix(t *testing.T, f func(a, b []commitlog.FrameDigest) int64) {
+	sum := func(base, next int64, hash uint64) commitlog.FrameDigest {
+		return commitlog.FrameDigest{BaseOffset: base, NextOffset: next, Hash: hash}
 	}
-	one := []commitlog.Sum{sum(0, 3, 1), sum(3, 4, 2), sum(4, 9, 3)}
+	one := []commitlog.FrameDigest{sum(0, 3, 1), sum(3, 4, 2), sum(4, 9, 3)}
 	require.Equal(t, int64(0), f(nil, one))
 	require.Equal(t, int64(9), f(one, one))
 	require.Equal(t, int64(4), f(one, one[:2]))
-	require.Equal(t, int64(3), f(one, []commitlog.Sum{one[0], sum(3, 4, 7), one[2]}), "equal length, other content")
-	require.Equal(t, int64(3), f(one, []commitlog.Sum{one[0], sum(3, 5, 2)}), "a frame is the same as a whole or not at all")
+	require.Equal(t, int64(3), f(one, []commitlog.FrameDigest{one[0], sum(3, 4, 7), one[2]}), "equal length, other content")
+	require.Equal(t, int64(3), f(one, []commitlog.FrameDigest{one[0], sum(3, 5, 2)}), "a frame is the same as a whole or not at all")
 }
 
-//line README.md:323
-func longestPrefix(a, b []commitlog.Sum) int64 {
+//line README.md:324
+func longestPrefix(a, b []commitlog.FrameDigest) int64 {
 	same := int64(0)
 	for i := range min(len(a), len(b)) {
 		if a[i] != b[i] {
 			break
 		}
-		same = a[i].Next
+		same = a[i].NextOffset
 	}
 	return same
 }
 
-//line README.md:334
+//line README.md:335
 func TestP09_Answer(t *testing.T) { checkPrefix(t, longestPrefix) }

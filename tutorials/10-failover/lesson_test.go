@@ -5,13 +5,13 @@ package lesson
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"logbook/engine/cluster"
+	"logbook/engine/commitlog"
 	"logbook/engine/controller"
 	"logbook/engine/controller/controllertest"
 	"logbook/engine/lab"
@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 		{Number: 3, Body: cell03, Source: "README.md:64", Want: `DTW-ATL: acknowledged, offset 0
 ORD-LGA: acknowledged, offset 1
 SEA-SFO: acknowledged, offset 2
-BOS-DCA: not acknowledged: cluster: flights/0: replica: offset 3 is on the leader only in part: missing on broker 2 (unreachable: cluster: broker 2 is down; start it), broker 3 (unreachable: cluster: broker 3 is down; start it); the leader keeps it, catch the others up
+BOS-DCA: not acknowledged: node: flights/0: replica: offset 3 is on the leader only in part: missing on broker 2 (unreachable: cluster: broker 2 is down; start it), broker 3 (unreachable: cluster: broker 3 is down; start it); the leader keeps it, catch the others up
 broker 1  leader             0:DTW-ATL  1:ORD-LGA  2:SEA-SFO  3:BOS-DCA
 broker 2  follower, unknown
 broker 3  follower, unknown
@@ -54,26 +54,10 @@ broker 1  follower, not active  0:DTW-ATL  1:ORD-LGA  2:SEA-SFO  3:BOS-DCA
 broker 2  leader, unknown
 broker 3  follower, unknown
 high watermark unknown`},
-		{Number: 8, Body: cell08, Source: "README.md:176", Want: `{
- "version": 1,
- "brokers": [ 1, 2, 3 ],
- "topics": {
-  "flights": {
-   "router": "sha256",
-   "replication_factor": 3,
-   "partitions": [
-    {
-     "version": 3,
-     "leader": 2,
-     "epoch": 3,
-     "replicas": [ 1, 2, 3 ],
-     "active": [ 2, 3 ]
-    }
-   ]
-  }
- }
-}`},
-		{Number: 14, Body: cell14, Source: "README.md:288", Want: "it chose broker 1: acknowledged records are lost"},
+		{Number: 8, Body: cell08, Source: "README.md:176", Want: `4 {"partition":{"topic":"flights","partition":0,"assignment":{"version":1,"leader":1,"epoch":1,"replicas":[1,2,3],"active":[1,2,3]}}}
+5 {"partition":{"topic":"flights","partition":0,"assignment":{"version":2,"leader":2,"epoch":2,"replicas":[1,2,3],"active":[2,3]}}}
+6 {"partition":{"topic":"flights","partition":0,"assignment":{"version":3,"leader":2,"epoch":3,"replicas":[1,2,3],"active":[2,3]}}}`},
+		{Number: 14, Body: cell14, Source: "README.md:277", Want: "it chose broker 1: acknowledged records are lost"},
 	})
 }
 
@@ -143,7 +127,7 @@ func cell04() {
 	send(c, "LAX-SJC")
 	f, err := c.Failover(ctx, flights)
 	must(err)
-	fmt.Printf("broker %d leads instead of %d, in epoch %d, from offset %d; active: %v\n", f.New, f.Old, f.Epoch, f.End, f.Active)
+	fmt.Printf("broker %d leads instead of %d, in epoch %d, from offset %d; active: %v\n", f.New, f.Old, f.LeaderEpoch, f.LogEndOffset, f.ISR)
 	send(c, "LAX-SJC")
 	lab.ShowReplicas(c, flights)
 	seen.Show()
@@ -178,15 +162,20 @@ func TestCell06(t *testing.T) { cell.Run(t, 6) }
 
 func cell08() {
 //line README.md:176
-	meta, err := os.ReadFile(lab.Dir("10-failover") + "/cluster.meta")
+	decisions, err := commitlog.Open(lab.Dir("10-failover")+"/__cluster_metadata", commitlog.Options{})
 	must(err)
-	fmt.Println(string(meta))
+	for rec, err := range decisions.Records(0) {
+		must(err)
+		if string(rec.Key) == "partition/flights/0" {
+			fmt.Println(rec.Offset, string(rec.Value))
+		}
+	}
 }
 
 //line README.md:176
 func TestCell08(t *testing.T) { cell.Run(t, 8) }
 
-//line README.md:220
+//line README.md:209
 func TestP10_AnInactiveReplicaNeverLeads(t *testing.T) {
 	c := open(t.TempDir(), nil, 1, 2)
 	defer c.Close()
@@ -205,12 +194,12 @@ func TestP10_AnInactiveReplicaNeverLeads(t *testing.T) {
 	require.Equal(t, cluster.BrokerID(2), nobody.Leader, "the recorded leader stays")
 }
 
-//line README.md:250
+//line README.md:239
 func chooseLeader(a replica.Assignment, reports []controller.Report) replica.BrokerID {
 	return -1 // your turn
 }
 
-//line README.md:264
+//line README.md:253
 func TestP10_Exercise(t *testing.T) {
 	if chooseLeader(replica.Assignment{}, nil) == -1 {
 		t.Skip("your turn: write chooseLeader in the cell above")
@@ -218,40 +207,40 @@ func TestP10_Exercise(t *testing.T) {
 	require.NoError(t, controllertest.TestChoice(chooseLeader))
 }
 
-//line README.md:275
+//line README.md:264
 func longestOfAll(_ replica.Assignment, reports []controller.Report) replica.BrokerID {
 	best, end := replica.None, int64(-1)
 	for _, r := range reports {
-		if r.Err == nil && r.End > end {
-			best, end = r.Broker, r.End
+		if r.Err == nil && r.LogEndOffset > end {
+			best, end = r.Broker, r.LogEndOffset
 		}
 	}
 	return best
 }
 
 func cell14() {
-//line README.md:288
+//line README.md:277
 	err := controllertest.TestChoice(longestOfAll)
 	before, _, _ := strings.Cut(err.Error(), ": the first")
 	fmt.Println(before[strings.Index(before, "it chose"):])
 }
 
-//line README.md:288
+//line README.md:277
 func TestCell14(t *testing.T) { cell.Run(t, 14) }
 
 // safest takes the longest log of those that must hold every acknowledged record. The
 // reports come by ascending id, so of equals the lowest stays.
 //
-//line README.md:303
+//line README.md:292
 func safest(a replica.Assignment, reports []controller.Report) replica.BrokerID {
 	best, end := replica.None, int64(-1)
 	for _, r := range reports {
-		if r.Err == nil && slices.Contains(a.Active, r.Broker) && r.End > end {
-			best, end = r.Broker, r.End
+		if r.Err == nil && slices.Contains(a.ISR, r.Broker) && r.LogEndOffset > end {
+			best, end = r.Broker, r.LogEndOffset
 		}
 	}
 	return best
 }
 
-//line README.md:315
+//line README.md:304
 func TestP10_Answer(t *testing.T) { require.NoError(t, controllertest.TestChoice(safest)) }

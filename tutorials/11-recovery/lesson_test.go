@@ -20,7 +20,7 @@ import (
 func TestMain(m *testing.M) {
 	cell.Main(m, []*cell.Cell{
 		{Number: 4, Body: cell04, Source: "README.md:83", Want: `promised to nobody: true
-cluster: flights/0: replica: broker 1 parts from its leader, broker 2, at offset 3: the records there are not the leader's; nothing was changed, recover the replica to cut it there
+node: flights/0: replica: broker 1 parts from its leader, broker 2, at offset 3: the records there are not the leader's; nothing was changed, recover the replica to cut it there
 broker 1  follower, not active, lag 1  0:DTW-ATL  1:ORD-LGA  2:SEA-SFO  3:BOS-DCA
 broker 2  leader                       0:DTW-ATL  1:ORD-LGA  2:SEA-SFO  3:LAX-SJC  4:PHX-SAN
 broker 3  follower                     0:DTW-ATL  1:ORD-LGA  2:SEA-SFO  3:LAX-SJC  4:PHX-SAN
@@ -42,7 +42,7 @@ broker 2 → broker 1: sums of 2 frames
 broker 1 → broker 2: I end at 5`},
 		{Number: 6, Body: cell06, Source: "README.md:148", Want: `ends:   2 2
 epochs: [{1 0}] [{1 0} {2 1}]`},
-		{Number: 8, Body: cell08, Source: "README.md:201", Want: `promised to nobody: true
+		{Number: 8, Body: cell08, Source: "README.md:199", Want: `promised to nobody: true
 true points, 0 wrong`},
 	})
 }
@@ -125,7 +125,7 @@ func cell05() {
 	must(c.Recover(ctx, flights, 1))
 	a, err := c.Assignment(flights)
 	must(err)
-	fmt.Println("leader", a.Leader, "active", a.Active)
+	fmt.Println("leader", a.Leader, "active", a.ISR)
 	lab.ShowReplicas(c, flights)
 	seen.Show()
 }
@@ -165,9 +165,7 @@ func recoverOn(disk *vfs.Mem) (values []string) {
 	must(c.Recover(ctx, flights, 1))
 	n, err := c.Node(1)
 	must(err)
-	l, err := n.Log(flights)
-	must(err)
-	for r, err := range l.Records(0) {
+	for r, err := range n.Own(flights) {
 		must(err)
 		values = append(values, string(r.Value))
 	}
@@ -175,7 +173,7 @@ func recoverOn(disk *vfs.Mem) (values []string) {
 }
 
 func cell08() {
-//line README.md:201
+//line README.md:199
 	disk := vfs.NewMem()
 	failedOver(disk, "root")
 	c := open(disk, "root", nil, 2, 3, 1)
@@ -196,23 +194,21 @@ func cell08() {
 	fmt.Println(points > 10, "points,", wrong, "wrong")
 }
 
-//line README.md:201
+//line README.md:199
 func TestCell08(t *testing.T) { cell.Run(t, 8) }
 
-//line README.md:241
+//line README.md:239
 func TestP11_ARecoveredReplicaIsTheLeadersToTheByte(t *testing.T) {
 	dir := t.TempDir()
 	failedOver(nil, dir)
 	c := open(nil, dir, nil, 1, 2, 3)
 	defer c.Close()
 	require.NoError(t, c.Recover(ctx, flights, 1))
-	var sums [][]commitlog.Sum
+	var sums [][]commitlog.FrameDigest
 	for id := cluster.BrokerID(1); id <= 3; id++ {
 		n, err := c.Node(id)
 		require.NoError(t, err)
-		l, err := n.Log(flights)
-		require.NoError(t, err)
-		s, err := l.Sums(0, 100)
+		s, err := n.FrameDigests(flights, 0, 100)
 		require.NoError(t, err)
 		sums = append(sums, s)
 	}
@@ -221,12 +217,12 @@ func TestP11_ARecoveredReplicaIsTheLeadersToTheByte(t *testing.T) {
 	require.Equal(t, sums[1], sums[2])
 }
 
-//line README.md:272
+//line README.md:268
 func cutTo(own []commitlog.EpochStart, logEnd int64, epoch int32, end int64) int64 {
 	return -1 // your turn
 }
 
-//line README.md:280
+//line README.md:276
 func TestP11_Exercise(t *testing.T) {
 	if cutTo(nil, 0, 0, 0) == -1 {
 		t.Skip("your turn: write cutTo in the cell above")
@@ -234,7 +230,7 @@ func TestP11_Exercise(t *testing.T) {
 	checkCut(t, cutTo)
 }
 
-//line README.md:287
+//line README.md:283
 func checkCut(t *testing.T, cut func([]commitlog.EpochStart, int64, int32, int64) int64) {
 	own := []commitlog.EpochStart{{Epoch: 1, Start: 0}, {Epoch: 2, Start: 5}, {Epoch: 4, Start: 8}}
 	require.Equal(t, int64(9), cut(own, 12, 4, 9), "the leader's epoch 4 is shorter")
@@ -244,7 +240,7 @@ func checkCut(t *testing.T, cut func([]commitlog.EpochStart, int64, int32, int64
 	require.Equal(t, int64(0), cut(own, 12, 0, 0), "nothing in common")
 }
 
-//line README.md:302
+//line README.md:298
 func whereToCut(own []commitlog.EpochStart, logEnd int64, epoch int32, end int64) int64 {
 	for _, e := range own {
 		if e.Epoch > epoch {
@@ -254,5 +250,5 @@ func whereToCut(own []commitlog.EpochStart, logEnd int64, epoch int32, end int64
 	return min(logEnd, end)
 }
 
-//line README.md:311
+//line README.md:307
 func TestP11_Answer(t *testing.T) { checkCut(t, whereToCut) }

@@ -10,12 +10,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"logbook/engine/broker"
-	"logbook/engine/broker/brokertest"
 	"logbook/engine/client"
 	"logbook/engine/controller"
 	"logbook/engine/lab"
 	"logbook/engine/replica"
+	"logbook/engine/server"
+	"logbook/engine/server/servertest"
 	"logbook/engine/spacetime"
 	"logbook/engine/wire"
 	"logbook/tutorials/weave/cell"
@@ -94,21 +94,21 @@ func cell02() {
 func TestCell02(t *testing.T) { cell.Run(t, 2) }
 
 //line README.md:57
-func started(assumeDead bool) (minds []*controller.FirstAlive) {
+func started(assumeDead bool) (minds []*controller.Reckoning) {
 	for _, id := range brokers {
-		c, err := controller.NewFirstAlive(id, brokers, controller.FirstAliveOptions{AssumeDead: assumeDead})
+		c, err := controller.NewReckoning(id, brokers, controller.ReckoningOptions{AssumeDead: assumeDead})
 		must(err)
-		c.AddTopic("flights", 1, 3, "murmur2", nil)
+		c.AddTopic("flights", 1, 3, nil)
 		minds = append(minds, c)
 	}
 	return minds
 }
 
 //line README.md:67
-func show(minds []*controller.FirstAlive) {
+func show(minds []*controller.Reckoning) {
 	for i, c := range minds {
 		a, _ := c.Assignment(flights)
-		fmt.Printf("broker %d: leader %d, epoch %d\n", i+1, a.Leader, a.Epoch)
+		fmt.Printf("broker %d: leader %d, epoch %d\n", i+1, a.Leader, a.LeaderEpoch)
 	}
 }
 
@@ -124,7 +124,7 @@ func cell04() {
 func TestCell04(t *testing.T) { cell.Run(t, 4) }
 
 //line README.md:100
-func talk(minds []*controller.FirstAlive, ids ...replica.BrokerID) {
+func talk(minds []*controller.Reckoning, ids ...replica.BrokerID) {
 	for range 2 {
 		for _, from := range ids {
 			for _, by := range ids {
@@ -169,7 +169,7 @@ func until(c *client.Client, wanted func(wire.StatusReply) bool) wire.StatusRepl
 }
 
 //line README.md:177
-func connect(n *brokertest.Network, id replica.BrokerID) *client.Client {
+func connect(n *servertest.Network, id wire.BrokerID) *client.Client {
 	c, err := client.New(client.Options{Brokers: []string{n.Address(id)}, Patience: 300 * time.Millisecond})
 	must(err)
 	return c
@@ -187,22 +187,22 @@ func put(c *client.Client, acks, value string) string {
 
 //line README.md:194
 func split(dir, acks string) (said [3]string, left []string) {
-	n, err := brokertest.Start(dir, 3, func(c *broker.Config) { c.MinInSync = 2 })
+	n, err := servertest.Start(dir, 3, func(c *server.Config) { c.MinInSync = 2 })
 	must(err)
 	defer n.Close()
 	all, err := client.New(client.Options{Brokers: n.Addresses()})
 	must(err)
 	_, err = all.CreateTopic(ctx, wire.CreateTopic{Name: "flights", Partitions: 1, Replication: 3})
 	must(err)
-	old := until(all, func(s wire.StatusReply) bool { return s.Leader != 0 && len(s.Active) == 3 }).Leader
+	old := until(all, func(s wire.StatusReply) bool { return s.Leader != 0 && len(s.ISR) == 3 }).Leader
 	said[0] = put(all, "quorum", "DTW-ATL")
 	n.Cut(old)
 	there, here := connect(n, old), connect(n, old%3+1)
-	until(here, func(s wire.StatusReply) bool { return s.Leader != 0 && s.Leader != old && len(s.Active) == 2 })
-	until(there, func(s wire.StatusReply) bool { return s.Leader == old && len(s.Active) == 1 })
+	until(here, func(s wire.StatusReply) bool { return s.Leader != 0 && s.Leader != old && len(s.ISR) == 2 })
+	until(there, func(s wire.StatusReply) bool { return s.Leader == old && len(s.ISR) == 1 })
 	said[1], said[2] = put(there, acks, "BOS-DCA"), put(here, acks, "LAX-SJC")
 	n.Heal()
-	until(there, func(s wire.StatusReply) bool { return s.Leader != old && len(s.Active) == 3 })
+	until(there, func(s wire.StatusReply) bool { return s.Leader != old && len(s.ISR) == 3 })
 	r, err := here.Fetch(ctx, "flights", 0, 0, 0, 0)
 	must(err)
 	for _, rec := range r.Records {
@@ -247,15 +247,15 @@ func TestP12_EpochsOfDifferentBrokersAreNeverEqual(t *testing.T) {
 	seen := map[int32]replica.BrokerID{}
 	for round := range 20 {
 		for i, c := range started(true) { // the bug: everybody leads
-			c.Heard(brokers[(i+1)%3], []controller.Claim{{Partition: flights, Epoch: int32(round)}})
+			c.Heard(brokers[(i+1)%3], []controller.LeadershipClaim{{Partition: flights, LeaderEpoch: int32(round)}})
 			for range 3 {
 				c.Failed(brokers[(i+1)%3])
 			}
 			a, _ := c.Assignment(flights)
-			if owner, ok := seen[a.Epoch]; ok {
-				require.Equal(t, owner, a.Leader, "epoch %d", a.Epoch)
+			if owner, ok := seen[a.LeaderEpoch]; ok {
+				require.Equal(t, owner, a.Leader, "epoch %d", a.LeaderEpoch)
 			}
-			seen[a.Epoch] = a.Leader
+			seen[a.LeaderEpoch] = a.Leader
 		}
 	}
 	require.Greater(t, len(seen), 10)

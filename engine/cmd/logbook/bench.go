@@ -218,7 +218,7 @@ func (b *benching) consume(ctx context.Context, c *client.Client, starts []int64
 			}
 			times = append(times, time.Since(start))
 			records += int64(len(r.Records))
-			offset = r.Next
+			offset = r.NextOffset
 		}
 	}
 	return b.result("consume", records, time.Since(began), times), nil

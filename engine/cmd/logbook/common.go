@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"logbook/engine/broker"
 	"logbook/engine/client"
+	"logbook/engine/server"
 )
 
 // common are the flags that every command has.
@@ -50,7 +50,7 @@ func (o *common) client() (*client.Client, error) {
 	opt := client.Options{Brokers: strings.Split(o.brokers, ","), Token: o.token, Name: "logbook command", Patience: o.timeout, Timeout: o.timeout}
 	if o.tls {
 		var err error
-		if opt.TLS, err = broker.ClientTLS(o.ca); err != nil {
+		if opt.TLS, err = server.ClientTLS(o.ca); err != nil {
 			return nil, err
 		}
 	}

@@ -15,6 +15,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"logbook/engine/client"
+	"logbook/engine/failure"
+	"logbook/engine/record"
+	"logbook/engine/stream"
 	"logbook/engine/wire"
 )
 
@@ -167,7 +170,7 @@ func (c *consuming) partitionFrom(ctx context.Context, cl *client.Client, topic 
 		if err := c.flush(); err != nil {
 			return err
 		}
-		offset = r.Next
+		offset = r.NextOffset
 		if !c.follow && offset >= r.HighWatermark {
 			return nil
 		}
@@ -179,33 +182,56 @@ func (c *consuming) member(ctx context.Context, cl *client.Client, topic string,
 	if at.word != "earliest" && at.word != "latest" {
 		return usageError{errors.New("a group begins where it was; --from earliest or latest is for what it never read (see: logbook group reset)")}
 	}
-	m, err := cl.JoinGroup(ctx, c.group, client.MemberOptions{Topics: []string{topic}, FromEnd: at.word == "latest"})
+	opt := stream.MemberOptions{Topics: []string{topic}}
+	if at.word == "latest" {
+		opt.Reset = stream.ResetToLatest
+	}
+	m, err := cl.Stream().JoinGroup(ctx, c.group, opt)
 	if err != nil {
 		return err
 	}
 	defer m.Close()
 	for {
-		records, err := m.Fetch(ctx)
+		records, err := m.Fetch(ctx, c.atOnce())
 		if err != nil {
 			return err
 		}
-		for i, r := range records {
-			err = c.print(r.Topic, r.Partition, r.Record)
-			if err != nil && i < len(records)-1 {
-				return err // not all of them were printed: they come again
+		for _, r := range records {
+			if err = c.print(r.Topic, r.Partition, toWire(r.Record)); err != nil {
+				break
 			}
 		}
 		if ferr := c.flush(); ferr != nil {
 			return ferr
 		}
+		if err != nil && !errors.Is(err, errEnough) {
+			return err // not all of them were printed: they come again
+		}
 		cerr := m.Commit(ctx)
-		if we, ok := errors.AsType[*wire.Error](cerr); ok && (we.Code == wire.Rejoin || we.Code == wire.UnknownMember) {
+		if e, ok := errors.AsType[*failure.Error](cerr); ok && (e.Code == failure.Rejoin || e.Code == failure.UnknownMember) {
 			cerr = nil // a rebalance came first
 		}
 		if err = errors.Join(err, cerr); err != nil {
 			return err
 		}
 	}
+}
+
+// atOnce is how many records to take together: no more than are to be printed, since all
+// that were taken are committed.
+func (c *consuming) atOnce() int {
+	if c.count > 0 {
+		return max(1, min(1000, int(c.count-c.seen)))
+	}
+	return 1000
+}
+
+func toWire(r record.Record) wire.Record {
+	out := wire.Record{Offset: r.Offset, Timestamp: r.Timestamp.UnixMilli(), Key: r.Key, Value: r.Value}
+	for _, h := range r.Headers {
+		out.Headers = append(out.Headers, wire.Header{Key: h.Key, Value: h.Value})
+	}
+	return out
 }
 
 func (c *consuming) flush() error {

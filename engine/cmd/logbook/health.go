@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"logbook/engine/broker"
+	"logbook/engine/server"
 )
 
 // healthCommand is for containers that have no shell: it asks the broker of this machine.
@@ -19,7 +19,7 @@ func healthCommand() *cobra.Command {
 		Use: "health", Short: "Ask the broker on this machine whether it is well", Args: args(cobra.NoArgs),
 		Long: "Health asks GET /api/health at LOGBOOK_PORT on loopback. Exit code 0: it is well.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := broker.LoadSettings(os.LookupEnv)
+			s, err := server.LoadSettings(os.LookupEnv)
 			if err != nil {
 				return usageError{err}
 			}

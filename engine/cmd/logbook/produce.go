@@ -10,14 +10,13 @@ import (
 	"io"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"logbook/engine/client"
-	"logbook/engine/topic"
-	"logbook/engine/wire"
+	"logbook/engine/record"
+	"logbook/engine/stream"
 )
 
 // producing is the produce command's state.
@@ -56,41 +55,89 @@ func (p *producing) run(cmd *cobra.Command, name string) error {
 		return usageError{fmt.Errorf("--format is %q; it must be lines or json", p.format)}
 	}
 	return p.o.with(func(c *client.Client) error {
-		t, err := c.Topic(cmd.Context(), name)
-		if err != nil {
-			return err
-		}
-		if p.partition >= len(t.Partitions) {
-			return &wire.Error{Code: wire.UnknownPartition, Message: fmt.Sprintf("topic %q has partitions 0 to %d", name, len(t.Partitions)-1)}
-		}
 		total := int64(-1)
 		if file, ok := cmd.InOrStdin().(*os.File); ok {
 			if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
 				total = info.Size()
 			}
 		}
+		s := c.Stream()
+		producer, err := s.Producer(cmd.Context(), name, stream.ProducerOptions{Acks: stream.Acks(p.acks), Linger: lingerFor})
+		if err != nil {
+			return err
+		}
 		bar := progress(cmd.ErrOrStderr(), total, "sending")
-		s := newSender(cmd.Context(), c, name, p.acks, len(t.Partitions))
-		sent, err := p.feed(cmd.InOrStdin(), s, t, func(n int) { _ = bar.Add(n) })
-		err = errors.Join(s.close(), err)
+		out := &sending{producer: producer, partition: p.partition}
+		sent, err := p.feed(cmd.Context(), cmd.InOrStdin(), out, func(n int) { _ = bar.Add(n) })
+		err = errors.Join(out.finish(), err, s.Close())
 		_ = bar.Finish()
+		stored := producer.Stats().Acknowledged
 		if p.o.json {
-			_ = json.NewEncoder(cmd.OutOrStdout()).Encode(map[string]any{"topic": name, "records": s.stored, "read": sent})
+			_ = json.NewEncoder(cmd.OutOrStdout()).Encode(map[string]any{"topic": name, "records": stored, "read": sent})
 		} else if err == nil {
 			fmt.Fprintf(cmd.ErrOrStderr(), "%s sent to %s\n", count(sent, "record"), name)
+		} else {
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s of %d read were stored\n", count(stored, "record"), sent)
 		}
 		return err
 	})
 }
 
-// feed reads records and hands them to the sender.
-func (p *producing) feed(in io.Reader, s *sender, t wire.Topic, read func(n int)) (int64, error) {
-	router, err := topic.RouterByName(t.Router)
-	if err != nil {
-		return 0, err
+// lingerFor is how long a line waits for others, to go with them.
+const lingerFor = 20 * time.Millisecond
+
+// sending hands lines to a producer, and finds out which was the first that was not stored.
+type sending struct {
+	producer  *stream.Producer
+	partition int
+	pending   []*stream.Pending // of the lines from done on
+	done      int64             // lines whose outcome is known
+	err       error
+}
+
+// waitFor is how many lines may be on their way before the first of them is waited for.
+const waitFor = 100_000
+
+func (s *sending) send(ctx context.Context, r record.Record) error {
+	if len(s.pending) >= waitFor {
+		s.settle(len(s.pending) / 2)
 	}
+	if s.err != nil {
+		return nil // finish reports it
+	}
+	var p *stream.Pending
+	var err error
+	if s.partition >= 0 {
+		p, err = s.producer.SendTo(ctx, s.partition, r)
+	} else {
+		p, err = s.producer.SendAsync(ctx, r)
+	}
+	if err == nil {
+		s.pending = append(s.pending, p)
+	}
+	return err
+}
+
+// settle waits for the first n lines that are on their way.
+func (s *sending) settle(n int) {
+	for _, p := range s.pending[:n] {
+		s.done++
+		if _, err := p.Wait(context.Background()); err != nil && s.err == nil {
+			s.err = fmt.Errorf("line %d: %w", s.done, err)
+		}
+	}
+	s.pending = s.pending[n:]
+}
+
+func (s *sending) finish() error {
+	_ = s.producer.Flush(context.Background()) // each line has its own outcome
+	s.settle(len(s.pending))
+	return s.err
+}
+
+// feed reads records and hands them on.
+func (p *producing) feed(ctx context.Context, in io.Reader, s *sending, read func(n int)) (int64, error) {
 	lines := bufio.NewReaderSize(in, 64<<10)
-	turn := 0
 	for n := int64(0); ; n++ {
 		line, err := lines.ReadBytes('\n')
 		if len(line) == 0 && err != nil {
@@ -104,22 +151,14 @@ func (p *producing) feed(in io.Reader, s *sender, t wire.Topic, read func(n int)
 		if perr != nil {
 			return n, fmt.Errorf("line %d: %w", n+1, perr)
 		}
-		to := p.partition
-		switch {
-		case to >= 0:
-		case r.Key != nil:
-			to = router.Partition(r.Key, len(t.Partitions))
-		default:
-			to, turn = turn%len(t.Partitions), turn+1
-		}
-		if err := s.send(to, r); err != nil {
+		if err := s.send(ctx, r); err != nil {
 			return n, err
 		}
 	}
 }
 
-func (p *producing) record(line []byte) (wire.Record, error) {
-	var r wire.Record
+func (p *producing) record(line []byte) (record.Record, error) {
+	var r record.Record
 	if p.format == "json" {
 		var d struct {
 			Key     *string           `json:"key"`
@@ -138,7 +177,7 @@ func (p *producing) record(line []byte) (wire.Record, error) {
 			r.Value = []byte(*d.Value)
 		}
 		for k, v := range d.Headers {
-			r.Headers = append(r.Headers, wire.Header{Key: k, Value: []byte(v)})
+			r.Headers = append(r.Headers, record.Header{Key: k, Value: []byte(v)})
 		}
 	} else {
 		r.Value = line
@@ -158,100 +197,7 @@ func (p *producing) record(line []byte) (wire.Record, error) {
 		if !ok {
 			return r, usageError{fmt.Errorf("--header %q must be name=value", h)}
 		}
-		r.Headers = append(r.Headers, wire.Header{Key: k, Value: []byte(v)})
+		r.Headers = append(r.Headers, record.Header{Key: k, Value: []byte(v)})
 	}
 	return r, nil
-}
-
-// sender sends records in batches, one batch at a time for each partition, so that they
-// stay in order.
-type sender struct {
-	c      *client.Client
-	ctx    context.Context
-	topic  string
-	acks   string
-	queues []chan wire.Record
-	work   sync.WaitGroup
-
-	mu     sync.Mutex
-	err    error
-	stored int64
-}
-
-const (
-	batchRecords = 1000
-	batchBytes   = 1 << 20
-	batchWait    = 20 * time.Millisecond
-)
-
-func newSender(ctx context.Context, c *client.Client, name, acks string, partitions int) *sender {
-	s := &sender{c: c, ctx: ctx, topic: name, acks: acks, queues: make([]chan wire.Record, partitions)}
-	for p := range s.queues {
-		s.queues[p] = make(chan wire.Record, batchRecords)
-		s.work.Go(func() { s.run(p) })
-	}
-	return s
-}
-
-func (s *sender) send(p int, r wire.Record) error {
-	s.mu.Lock()
-	err := s.err
-	s.mu.Unlock()
-	if err != nil {
-		return nil // close reports it
-	}
-	select {
-	case s.queues[p] <- r:
-		return nil
-	case <-s.ctx.Done():
-		return s.ctx.Err()
-	}
-}
-
-func (s *sender) run(p int) {
-	for first := range s.queues[p] {
-		batch := s.gather(p, first)
-		s.mu.Lock()
-		failed := s.err != nil
-		s.mu.Unlock()
-		if failed {
-			continue
-		}
-		_, err := s.c.Produce(s.ctx, s.topic, p, s.acks, batch...)
-		s.mu.Lock()
-		if err != nil && s.err == nil {
-			s.err = fmt.Errorf("partition %d: %w", p, err)
-		}
-		if err == nil {
-			s.stored += int64(len(batch))
-		}
-		s.mu.Unlock()
-	}
-}
-
-// gather takes what follows soon.
-func (s *sender) gather(p int, first wire.Record) []wire.Record {
-	batch, size := []wire.Record{first}, len(first.Key)+len(first.Value)
-	soon := time.After(batchWait)
-	for len(batch) < batchRecords && size < batchBytes {
-		select {
-		case r, ok := <-s.queues[p]:
-			if !ok {
-				return batch
-			}
-			batch = append(batch, r)
-			size += len(r.Key) + len(r.Value)
-		case <-soon:
-			return batch
-		}
-	}
-	return batch
-}
-
-func (s *sender) close() error {
-	for _, q := range s.queues {
-		close(q)
-	}
-	s.work.Wait()
-	return s.err
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"logbook/engine/broker"
+	"logbook/engine/server"
 	"logbook/engine/web"
 )
 
@@ -38,7 +38,7 @@ LOGBOOK_BROKER_ID; the flag counts where both are given.`,
     --peers 1=127.0.0.1:9401,2=127.0.0.1:9402,3=127.0.0.1:9403`,
 		Args: args(cobra.NoArgs),
 	}
-	for _, v := range broker.Variables() {
+	for _, v := range server.Variables() {
 		if flagName(v[0]) == "token" || flagName(v[0]) == "tls-ca" {
 			continue // every command has them
 		}
@@ -55,8 +55,8 @@ LOGBOOK_BROKER_ID; the flag counts where both are given.`,
 }
 
 // settings reads flags, and where they say nothing, the environment.
-func settings(flags *pflag.FlagSet) (broker.Settings, error) {
-	return broker.LoadSettings(func(variable string) (string, bool) {
+func settings(flags *pflag.FlagSet) (server.Settings, error) {
+	return server.LoadSettings(func(variable string) (string, bool) {
 		if f := flags.Lookup(flagName(variable)); f != nil && f.Changed {
 			return f.Value.String(), true
 		}

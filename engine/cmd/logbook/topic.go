@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"logbook/engine/client"
-	"logbook/engine/replica"
 	"logbook/engine/wire"
 )
 
@@ -32,7 +31,7 @@ func topicCommand(o *common) *cobra.Command {
 	}
 	create.Flags().IntVarP(&t.Partitions, "partitions", "p", 1, "how many; cannot be changed later")
 	create.Flags().IntVarP(&t.Replication, "replication", "r", 0, "replicas of each; 0: one for each broker, at most 3")
-	create.Flags().StringVar(&t.Router, "router", "murmur2", "the rule that keys follow: murmur2, sha256 or fnv1a")
+	create.Flags().StringVar(&t.Partitioner, "router", "murmur2", "the rule that keys follow: murmur2, sha256 or fnv1a")
 	list := &cobra.Command{
 		Use: "list", Short: "List the topics", Args: args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -45,7 +44,7 @@ func topicCommand(o *common) *cobra.Command {
 					fmt.Fprintln(w, "TOPIC\tPARTITIONS\tREPLICAS\tROUTER")
 					for _, t := range m.Topics {
 						if !t.Internal {
-							fmt.Fprintf(w, "%s\t%d\t%d\t%s\n", t.Name, len(t.Partitions), t.Replication, t.Router)
+							fmt.Fprintf(w, "%s\t%d\t%d\t%s\n", t.Name, len(t.Partitions), t.Replication, t.Partitioner)
 						}
 					}
 				})
@@ -63,7 +62,7 @@ func topicCommand(o *common) *cobra.Command {
 				return o.print(cmd.OutOrStdout(), m.Topics[0], func(w io.Writer) {
 					fmt.Fprintln(w, "PARTITION\tLEADER\tEPOCH\tREPLICAS\tACTIVE")
 					for i, p := range m.Topics[0].Partitions {
-						fmt.Fprintf(w, "%s/%d\t%s\t%d\t%s\t%s\n", a[0], i, who(p.Leader), p.Epoch, ids(p.Replicas), ids(p.Active))
+						fmt.Fprintf(w, "%s/%d\t%s\t%d\t%s\t%s\n", a[0], i, who(p.Leader), p.LeaderEpoch, ids(p.Replicas), ids(p.ISR))
 					}
 				})
 			})
@@ -73,14 +72,14 @@ func topicCommand(o *common) *cobra.Command {
 	return cmd
 }
 
-func who(id replica.BrokerID) string {
-	if id == replica.None {
+func who(id wire.BrokerID) string {
+	if id == 0 {
 		return "nobody"
 	}
 	return fmt.Sprint(id)
 }
 
-func ids(list []replica.BrokerID) string {
+func ids(list []wire.BrokerID) string {
 	return strings.Trim(strings.ReplaceAll(fmt.Sprint(list), " ", ","), "[]")
 }
 
@@ -106,17 +105,17 @@ func statusCommand(o *common) *cobra.Command {
 				return err
 			}
 			return o.print(cmd.OutOrStdout(), s, func(w io.Writer) {
-				fmt.Fprintf(w, "%s/%d: leader %s, epoch %d, high watermark %d\n", topic, p, who(s.Leader), s.Epoch, s.HighWatermark)
+				fmt.Fprintf(w, "%s/%d: leader %s, epoch %d, high watermark %d\n", topic, p, who(s.Leader), s.LeaderEpoch, s.HighWatermark)
 				fmt.Fprintln(w, "BROKER\tROLE\tACTIVE\tLOG END\tLAG\tPROBLEM")
 				for _, r := range s.Replicas {
 					end, lag := "unknown", "unknown"
 					if r.Known {
-						end = fmt.Sprint(r.End)
+						end = fmt.Sprint(r.LogEndOffset)
 					}
 					if r.HasLag {
 						lag = fmt.Sprint(r.Lag)
 					}
-					fmt.Fprintf(w, "%d\t%s\t%v\t%s\t%s\t%s\n", r.Broker, r.Role, r.Active, end, lag, r.Problem)
+					fmt.Fprintf(w, "%d\t%s\t%v\t%s\t%s\t%s\n", r.Broker, r.Role, r.InSync, end, lag, r.Problem)
 				}
 			})
 		})
@@ -133,7 +132,7 @@ func failoverCommand(o *common) *cobra.Command {
 					return err
 				}
 				return o.print(cmd.OutOrStdout(), f, func(w io.Writer) {
-					fmt.Fprintf(w, "broker %d leads %s/%d instead of %d, in epoch %d, from offset %d; active: %s\n", f.New, topic, p, f.Old, f.Epoch, f.End, ids(f.Active))
+					fmt.Fprintf(w, "broker %d leads %s/%d instead of %d, in epoch %d, from offset %d; active: %s\n", f.New, topic, p, f.Old, f.LeaderEpoch, f.LogEndOffset, ids(f.ISR))
 				})
 			})
 		})
@@ -153,7 +152,7 @@ func recoverCommand(o *common) *cobra.Command {
 				if check {
 					run = c.CatchUp
 				}
-				if err := run(cmd.Context(), replica.BrokerID(id), topic, p); err != nil {
+				if err := run(cmd.Context(), wire.BrokerID(id), topic, p); err != nil {
 					return err
 				}
 				return o.print(cmd.OutOrStdout(), map[string]any{"broker": id, "topic": topic, "partition": p}, func(w io.Writer) {
@@ -217,7 +216,7 @@ func describeGroup(w io.Writer, g wire.DescribeGroupReply) {
 	}
 	for _, x := range g.Offsets {
 		p := wire.TopicPartition{Topic: x.Topic, Partition: x.Partition}
-		fmt.Fprintf(w, "%s/%d\t%d\t%s\t%s\t%s\n", x.Topic, x.Partition, x.Offset, known(x.End), known(x.Lag), owner[p])
+		fmt.Fprintf(w, "%s/%d\t%d\t%s\t%s\t%s\n", x.Topic, x.Partition, x.Offset, known(x.HighWatermark), known(x.Lag), owner[p])
 		delete(owner, p)
 	}
 	for _, m := range g.Members {

@@ -37,10 +37,10 @@ func TestStore(open Opener) error {
 	return errors.Join(problems...)
 }
 
-var worker = consumer.Progress{Consumer: "worker", Topic: "events", Partition: 0}
+var worker = consumer.OffsetKey{Consumer: "worker", Topic: "events", Partition: 0}
 
 // expect checks a committed offset; -1 stands for none.
-func expect(s consumer.OffsetStore, p consumer.Progress, want int64) error {
+func expect(s consumer.OffsetStore, p consumer.OffsetKey, want int64) error {
 	offset, ok, err := s.Committed(p)
 	if err != nil {
 		return err
@@ -75,7 +75,7 @@ func independence(open Opener) error {
 		return err
 	}
 	defer s.Close()
-	all := []consumer.Progress{worker, {Consumer: "other", Topic: "events"}, {Consumer: "worker", Topic: "other"}, {Consumer: "worker", Topic: "events", Partition: 1}}
+	all := []consumer.OffsetKey{worker, {Consumer: "other", Topic: "events"}, {Consumer: "worker", Topic: "other"}, {Consumer: "worker", Topic: "events", Partition: 1}}
 	for i, p := range all {
 		if err := s.Commit(p, int64(10+i)); err != nil {
 			return err
@@ -117,7 +117,7 @@ func misuse(open Opener) error {
 	if s.Commit(worker, -1) == nil {
 		return errors.New("a negative offset is accepted")
 	}
-	for _, bad := range []consumer.Progress{
+	for _, bad := range []consumer.OffsetKey{
 		{Consumer: "../escape", Topic: "events"}, {Consumer: "", Topic: "events"}, {Consumer: "worker", Topic: "a/b"},
 	} {
 		if _, ok := errors.AsType[*topic.NameError](s.Commit(bad, 1)); !ok {

@@ -49,7 +49,7 @@ func newLife(seed uint64) *life {
 		l.at.Replicas = append(l.at.Replicas, id)
 		l.up[id] = true
 	}
-	l.at.Active, l.at.Leader, l.at.Epoch = slices.Clone(l.at.Replicas), 1, 1
+	l.at.ISR, l.at.Leader, l.at.LeaderEpoch = slices.Clone(l.at.Replicas), 1, 1
 	return l
 }
 
@@ -79,7 +79,7 @@ func (l *life) write() {
 	l.written++
 	end := len(l.logs[l.at.Leader])
 	all := true
-	for _, id := range l.at.Active {
+	for _, id := range l.at.ISR {
 		if l.up[id] && len(l.logs[id]) == end && l.rng.IntN(5) > 0 || id == l.at.Leader {
 			l.logs[id] = append(l.logs[id], l.written)
 		} else {
@@ -96,9 +96,9 @@ func (l *life) write() {
 func (l *life) recover(id replica.BrokerID) {
 	if l.up[id] && l.up[l.at.Leader] {
 		l.logs[id] = slices.Clone(l.logs[l.at.Leader])
-		if !slices.Contains(l.at.Active, id) {
-			l.at.Active = append(l.at.Active, id)
-			slices.Sort(l.at.Active)
+		if !slices.Contains(l.at.ISR, id) {
+			l.at.ISR = append(l.at.ISR, id)
+			slices.Sort(l.at.ISR)
 		}
 	}
 }
@@ -109,7 +109,7 @@ func (l *life) failover(choose controller.Choice) error {
 		if id == l.at.Leader {
 			continue
 		}
-		r := controller.Report{Broker: id, End: int64(len(l.logs[id])), LastEpoch: l.at.Epoch}
+		r := controller.Report{Broker: id, LogEndOffset: int64(len(l.logs[id])), LastEpoch: l.at.LeaderEpoch}
 		if !l.up[id] {
 			r = controller.Report{Broker: id, Err: errors.New("down")}
 		}
@@ -117,7 +117,7 @@ func (l *life) failover(choose controller.Choice) error {
 	}
 	asked := l.at.Clone()
 	chosen := choose(asked, slices.Clone(reports))
-	describe := fmt.Sprintf("of %+v, with active replicas %v, it chose broker %d", reports, l.at.Active, chosen)
+	describe := fmt.Sprintf("of %+v, with active replicas %v, it chose broker %d", reports, l.at.ISR, chosen)
 	if again := choose(l.at.Clone(), slices.Clone(reports)); again != chosen {
 		return fmt.Errorf("%s, and asked again, broker %d", describe, again)
 	}
@@ -140,10 +140,10 @@ func (l *life) failover(choose controller.Choice) error {
 		return fmt.Errorf("%s: broker %d is active too, and its log is longer, or as long and its id lower", describe, want)
 	}
 	l.at.Leader = chosen
-	l.at.Epoch++
-	l.at.Active = slices.DeleteFunc(l.at.Active, func(id replica.BrokerID) bool { return !l.up[id] })
+	l.at.LeaderEpoch++
+	l.at.ISR = slices.DeleteFunc(l.at.ISR, func(id replica.BrokerID) bool { return !l.up[id] })
 	// The others follow: they are cut to the new leader's log.
-	for _, id := range l.at.Active {
+	for _, id := range l.at.ISR {
 		if n := len(l.logs[chosen]); len(l.logs[id]) > n {
 			l.logs[id] = l.logs[id][:n]
 		}

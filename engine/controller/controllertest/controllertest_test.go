@@ -21,8 +21,8 @@ func TestWrongChoicesAreCaught(t *testing.T) {
 		best := replica.None
 		end := int64(-1)
 		for _, r := range reports {
-			if r.Err == nil && r.End > end {
-				best, end = r.Broker, r.End
+			if r.Err == nil && r.LogEndOffset > end {
+				best, end = r.Broker, r.LogEndOffset
 			}
 		}
 		return best
@@ -33,10 +33,10 @@ func TestWrongChoicesAreCaught(t *testing.T) {
 		want   string
 	}{
 		"the longest log, active or not":          {longest, "acknowledged records are lost"},
-		"the lowest id that is active, up or not": {func(a replica.Assignment, _ []controller.Report) replica.BrokerID { return a.Active[0] }, "broker"},
+		"the lowest id that is active, up or not": {func(a replica.Assignment, _ []controller.Report) replica.BrokerID { return a.ISR[0] }, "broker"},
 		"the first active one that is up": {func(a replica.Assignment, reports []controller.Report) replica.BrokerID {
 			for _, r := range reports {
-				if r.Err == nil && slices.Contains(a.Active, r.Broker) {
+				if r.Err == nil && slices.Contains(a.ISR, r.Broker) {
 					return r.Broker
 				}
 			}

@@ -36,7 +36,7 @@ func TestWrongDesignsAreCaught(t *testing.T) {
 	// lead; it only fails to lead now and then.
 	lowest := func(a replica.Assignment, reports []controller.Report) replica.BrokerID {
 		for _, r := range reports {
-			if r.Err == nil && slices.Contains(a.Active, r.Broker) {
+			if r.Err == nil && slices.Contains(a.ISR, r.Broker) {
 				return r.Broker
 			}
 		}

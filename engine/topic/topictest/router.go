@@ -11,7 +11,7 @@ import (
 // TestRouter checks a router's promises: partitions from 0 to n-1, the same for the same
 // key every time, also for the empty key and for any bytes, without changing the key, and
 // keys spread so that no partition gets more than twice its share.
-func TestRouter(r topic.Router) error {
+func TestPartitioner(r topic.Partitioner) error {
 	if r.Name() == "" {
 		return fmt.Errorf("the router has no name to be recorded")
 	}

@@ -15,8 +15,8 @@ func (router) Name() string                      { return "mine" }
 func (r router) Partition(key []byte, n int) int { return r(key, n) }
 
 func TestRouterSuite(t *testing.T) {
-	for _, r := range []topic.Router{topic.SHA256, topic.FNV1a, topic.Murmur2} {
-		assert.NoError(t, topictest.TestRouter(r))
+	for _, r := range []topic.Partitioner{topic.SHA256, topic.FNV1a, topic.Murmur2} {
+		assert.NoError(t, topictest.TestPartitioner(r))
 	}
 	turn := 0
 	for want, bad := range map[string]router{
@@ -25,6 +25,6 @@ func TestRouterSuite(t *testing.T) {
 		"keys to":        func(_ []byte, n int) int { return 0 },
 		"changes":        func(key []byte, n int) int { clear(key); return topic.FNV1a.Partition([]byte{byte(len(key))}, n) },
 	} {
-		assert.ErrorContains(t, topictest.TestRouter(bad), want)
+		assert.ErrorContains(t, topictest.TestPartitioner(bad), want)
 	}
 }

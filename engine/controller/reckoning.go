@@ -1,0 +1,332 @@
+package controller
+
+import (
+	"fmt"
+	"hash/fnv"
+	"slices"
+
+	"logbook/engine/replica"
+)
+
+// Reckoning is what one broker with the first-alive controller, kafka-lite's, makes of what
+// it hears: who leads what. Each broker reckons for itself, and nobody agrees on anything.
+//
+//   - The replicas of a partition are worked out from the topic's name and the list of
+//     brokers, so every broker finds the same.
+//   - Whoever leads claims so, with an epoch and the replicas in sync. Of several claims the
+//     one counts that more replicas support, and of equals the one with the higher epoch. An
+//     in-sync replica supports a claim unless its own log has gone on to a later epoch: a
+//     leader that was paused still claims those that left it.
+//   - Where nobody who is alive claims a partition, the live replica takes it whose log is
+//     newest: the last epoch counts, then the length, then the place on the list.
+//   - A broker is alive until it has failed to answer, a few times in a row. Taking silent
+//     ones for dead instead makes every broker a leader of everything while they start:
+//     AssumeDead is that mistake, to be looked at.
+//
+// Two brokers that cannot hear each other may both lead. When they hear each other again,
+// one gives up, and what it alone took is lost, acknowledged or not. Epochs of
+// different brokers are never equal, so that the logs can be told apart.
+//
+// It has no I/O, goroutine or clock: hand it what was heard. FirstAlive does that in a broker.
+type Reckoning struct {
+	id  replica.BrokerID
+	opt ReckoningOptions
+
+	brokers   []replica.BrokerID // sorted
+	fails     map[replica.BrokerID]int
+	heard     map[replica.BrokerID]bool
+	alive     map[replica.BrokerID]bool
+	claims    map[replica.BrokerID]map[Partition]LeadershipClaim
+	standings map[replica.BrokerID]map[Partition]Standing
+	seen      map[Partition]int32 // the highest epoch that was heard of
+	parts     map[Partition]*replica.Assignment
+	order     []Partition // of parts, sorted
+	changes   []Decide    // not yet handed out
+}
+
+// ReckoningOptions configure it. The zero value is usable.
+type ReckoningOptions struct {
+	// FailAfter is how many checks in a row a broker must fail to be taken for dead; 0 is 3.
+	FailAfter int
+	// AssumeDead takes brokers for dead until they were heard. It is a mistake; see above.
+	AssumeDead bool
+}
+
+// MaxEpoch is the highest leader epoch there can be.
+const MaxEpoch = 1 << 30
+
+// NewReckoning returns the reckoning of one broker; brokers is the fixed list of all.
+func NewReckoning(id replica.BrokerID, brokers []replica.BrokerID, opt ReckoningOptions) (*Reckoning, error) {
+	sorted := slices.Sorted(slices.Values(brokers))
+	if !slices.Contains(sorted, id) || len(slices.Compact(slices.Clone(sorted))) != len(sorted) || sorted[0] <= replica.None {
+		return nil, &BrokerError{fmt.Sprintf("the list of brokers %v must have each once, positive, and broker %d among them", brokers, id)}
+	}
+	if opt.FailAfter == 0 {
+		opt.FailAfter = 3
+	}
+	c := &Reckoning{
+		id: id, opt: opt, brokers: sorted, fails: map[replica.BrokerID]int{}, heard: map[replica.BrokerID]bool{},
+		alive: map[replica.BrokerID]bool{}, claims: map[replica.BrokerID]map[Partition]LeadershipClaim{},
+		standings: map[replica.BrokerID]map[Partition]Standing{}, seen: map[Partition]int32{}, parts: map[Partition]*replica.Assignment{},
+	}
+	for _, b := range sorted {
+		c.alive[b] = b == id || !opt.AssumeDead
+		c.claims[b], c.standings[b] = map[Partition]LeadershipClaim{}, map[Partition]Standing{}
+	}
+	return c, nil
+}
+
+// AssignReplicas works out the replicas of a partition, the preferred leader first:
+// FNV-1a of the topic plus the partition, round the list of brokers.
+func AssignReplicas(topic string, partition, replication int, brokers []replica.BrokerID) []replica.BrokerID {
+	h := fnv.New32a()
+	h.Write([]byte(topic))
+	start := (uint64(h.Sum32()) + uint64(partition)) % uint64(len(brokers))
+	out := make([]replica.BrokerID, min(replication, len(brokers)))
+	for i := range out {
+		out[i] = brokers[(start+uint64(i))%uint64(len(brokers))]
+	}
+	return out
+}
+
+// AddTopic makes a topic known. epochs gives the last leader epoch in this broker's log of
+// each partition, where it has one, so that a new one is higher.
+func (c *Reckoning) AddTopic(name string, partitions, replication int, epochs map[int]int32) {
+	for i := range partitions {
+		p := Partition{Topic: name, ID: i}
+		if c.parts[p] != nil {
+			continue
+		}
+		c.seen[p] = max(c.seen[p], epochs[i])
+		c.parts[p] = &replica.Assignment{Replicas: AssignReplicas(name, i, replication, c.brokers)}
+		at, _ := slices.BinarySearchFunc(c.order, p, Partition.Compare)
+		c.order = slices.Insert(c.order, at, p)
+	}
+	c.reckon()
+}
+
+// Assignment returns what the broker reckons about a partition.
+func (c *Reckoning) Assignment(p Partition) (replica.Assignment, bool) {
+	a := c.parts[p]
+	if a == nil {
+		return replica.Assignment{}, false
+	}
+	return a.Clone(), true
+}
+
+// Changes returns what has changed since it was last called.
+func (c *Reckoning) Changes() []Decide {
+	out := c.changes
+	c.changes = nil
+	return out
+}
+
+// Claims returns what this broker leads, in order.
+func (c *Reckoning) Claims() []LeadershipClaim {
+	var out []LeadershipClaim
+	for _, claim := range c.claims[c.id] {
+		claim.ISR = slices.Clone(c.parts[claim.Partition].ISR)
+		out = append(out, claim)
+	}
+	slices.SortFunc(out, func(a, b LeadershipClaim) int { return a.Partition.Compare(b.Partition) })
+	return out
+}
+
+// Stands takes in how far a broker's logs have come, this one's own too.
+func (c *Reckoning) Stands(broker replica.BrokerID, standings []Standing) {
+	if c.standings[broker] == nil {
+		return
+	}
+	all := make(map[Partition]Standing, len(standings))
+	for _, s := range standings {
+		all[s.Partition] = s
+	}
+	c.standings[broker] = all
+}
+
+// Heard takes in a sign of life: peer is alive, and leads what it claims and nothing else.
+func (c *Reckoning) Heard(peer replica.BrokerID, claims []LeadershipClaim) {
+	if peer == c.id || c.claims[peer] == nil {
+		return
+	}
+	c.fails[peer], c.alive[peer], c.heard[peer] = 0, true, true
+	c.claims[peer] = map[Partition]LeadershipClaim{}
+	for _, claim := range claims {
+		if claim.LeaderEpoch < 1 || claim.LeaderEpoch > MaxEpoch {
+			continue // nobody counted so far
+		}
+		c.claims[peer][claim.Partition] = claim
+		c.seen[claim.Partition] = max(c.seen[claim.Partition], claim.LeaderEpoch)
+	}
+	c.reckon()
+}
+
+// Failed takes in that peer did not answer a check.
+func (c *Reckoning) Failed(peer replica.BrokerID) {
+	if peer == c.id || c.claims[peer] == nil {
+		return
+	}
+	if c.fails[peer]++; c.fails[peer] >= c.opt.FailAfter {
+		c.alive[peer], c.heard[peer] = false, true
+		c.claims[peer] = map[Partition]LeadershipClaim{}
+	}
+	c.reckon()
+}
+
+// Answered takes in that peer answers, and claims what it did before.
+func (c *Reckoning) Answered(peer replica.BrokerID) { c.fails[peer] = 0 }
+
+// reckon works out who leads what.
+func (c *Reckoning) reckon() {
+	for _, p := range c.order {
+		c.reckonPartition(p, c.parts[p])
+	}
+}
+
+func (c *Reckoning) reckonPartition(p Partition, a *replica.Assignment) {
+	next := *a // its slices are not changed in place
+	next.Leader, next.LeaderEpoch = c.claimant(p, a)
+	if next.Leader == replica.None {
+		next.Leader = c.newest(p, a.Replicas)
+	}
+	mine := c.claims[c.id]
+	switch {
+	case next.Leader != c.id:
+		delete(mine, p)
+		next.ISR = nil // the leader knows
+		if next.Leader != replica.None {
+			next.ISR = slices.Clone(c.claims[next.Leader][p].ISR)
+		}
+	case next.LeaderEpoch == 0:
+		if !c.informed(a.Replicas) || !c.lead(p, &next) {
+			next.Leader, next.ISR = replica.None, nil
+			break
+		}
+		next.ISR = c.living(a.Replicas)
+	default:
+		next.ISR = c.living(a.ISR) // who died counts no more; who comes back is proposed
+		if next.LeaderEpoch < c.seen[p] {
+			// Somebody led in a higher epoch and gave up: who heard of that must hear of a
+			// higher one from here.
+			if !c.lead(p, &next) {
+				delete(mine, p)
+				next.Leader, next.LeaderEpoch, next.ISR = replica.None, 0, nil
+			}
+		}
+	}
+	slices.Sort(next.ISR)
+	if next.Leader == a.Leader && next.LeaderEpoch == a.LeaderEpoch && slices.Equal(next.ISR, a.ISR) {
+		return
+	}
+	c.decide(p, a, next)
+}
+
+// lead claims a partition in a new epoch, if there is one left.
+func (c *Reckoning) lead(p Partition, next *replica.Assignment) bool {
+	epoch, ok := c.nextEpoch(p)
+	if !ok {
+		return false
+	}
+	next.LeaderEpoch = epoch
+	c.claims[c.id][p], c.seen[p] = LeadershipClaim{Partition: p, LeaderEpoch: epoch}, epoch
+	return true
+}
+
+// decide makes an assignment the present one.
+func (c *Reckoning) decide(p Partition, a *replica.Assignment, next replica.Assignment) {
+	next.Version = a.Version + 1
+	*a = next
+	c.changes = append(c.changes, Decide{p, next.Clone()})
+}
+
+// claimant returns the living broker whose claim counts.
+func (c *Reckoning) claimant(p Partition, a *replica.Assignment) (leader replica.BrokerID, epoch int32) {
+	most := 0
+	for _, id := range a.Replicas {
+		claim := c.claims[id][p]
+		if !c.alive[id] || claim.LeaderEpoch == 0 {
+			continue
+		}
+		if id == c.id {
+			claim.ISR = a.ISR
+		}
+		n := c.support(p, id, claim)
+		if leader == replica.None || n > most || n == most && claim.LeaderEpoch > epoch {
+			leader, epoch, most = id, claim.LeaderEpoch, n
+		}
+	}
+	return leader, epoch
+}
+
+// support counts the in-sync replicas of a claim whose logs have not gone on without it.
+func (c *Reckoning) support(p Partition, leader replica.BrokerID, claim LeadershipClaim) int {
+	n := 0
+	for _, id := range claim.ISR {
+		if id == leader || c.standings[id][p].LastEpoch <= claim.LeaderEpoch && c.claims[id][p].LeaderEpoch <= claim.LeaderEpoch {
+			n++
+		}
+	}
+	return n
+}
+
+// newest returns the living replica whose log is newest, as far as is known, and of equals
+// the first on the list.
+func (c *Reckoning) newest(p Partition, replicas []replica.BrokerID) replica.BrokerID {
+	best := replica.None
+	var top Standing
+	for _, id := range replicas {
+		if !c.alive[id] {
+			continue
+		}
+		s, known := c.standings[id][p]
+		if !known {
+			s.LastEpoch = -1
+		}
+		if best == replica.None || s.LastEpoch > top.LastEpoch || s.LastEpoch == top.LastEpoch && s.LogEndOffset > top.LogEndOffset {
+			best, top = id, s
+		}
+	}
+	return best
+}
+
+// informed reports whether each other replica was heard, or is known to be silent: before
+// that one of them may lead without our knowing.
+func (c *Reckoning) informed(replicas []replica.BrokerID) bool {
+	return c.opt.AssumeDead || !slices.ContainsFunc(replicas, func(id replica.BrokerID) bool { return id != c.id && !c.heard[id] })
+}
+
+func (c *Reckoning) living(ids []replica.BrokerID) []replica.BrokerID {
+	return slices.DeleteFunc(slices.Clone(ids), func(id replica.BrokerID) bool { return !c.alive[id] })
+}
+
+// nextEpoch is the lowest epoch above all seen that only this broker may take; false where
+// there is none left.
+func (c *Reckoning) nextEpoch(p Partition) (int32, bool) {
+	n := int64(len(c.brokers))
+	i, _ := slices.BinarySearch(c.brokers, c.id)
+	epoch := int64(c.seen[p])/n*n + int64(i) + 1
+	if epoch <= int64(c.seen[p]) {
+		epoch += n
+	}
+	return int32(epoch), epoch <= MaxEpoch
+}
+
+// Propose takes a change of the in-sync replicas from the leader on this broker.
+//
+// Errors: *UnknownPartitionError, *StaleError, *BrokerError.
+func (c *Reckoning) Propose(p Partition, a replica.Assignment) error {
+	now := c.parts[p]
+	if now == nil {
+		return &UnknownPartitionError{p}
+	}
+	if a.Leader != c.id || a.Version != now.Version+1 || a.LeaderEpoch != now.LeaderEpoch || now.Leader != c.id {
+		return &StaleError{Partition: p, Proposed: a, Present: now.Clone()}
+	}
+	next := now.Clone()
+	if next.ISR = c.living(a.ISR); slices.Equal(next.ISR, now.ISR) {
+		// The leader would propose it again at once, and so on without end.
+		return &BrokerError{fmt.Sprintf("of %v only %v are alive, as they are in sync now", a.ISR, next.ISR)}
+	}
+	c.decide(p, now, next)
+	return nil
+}

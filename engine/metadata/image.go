@@ -1,0 +1,203 @@
+package metadata
+
+import (
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+
+	"logbook/engine/replica"
+	"logbook/engine/topic"
+)
+
+// Topic is a topic as it was decided. It must not be changed.
+type Topic struct {
+	Name        string
+	ID          topic.ID
+	Partitioner string // name of the rule that keys follow
+	Replication int
+	Partitions  []replica.Assignment // partition i is the i-th
+}
+
+// Image is all that was decided, at one moment. It is safe for concurrent use, since it
+// never changes. The zero value is an empty cluster's.
+type Image struct {
+	brokers []replica.BrokerID // ascending
+	topics  map[string]*Topic
+}
+
+// Brokers returns the ids of the cluster's brokers, ascending. It must not be changed.
+func (i *Image) Brokers() []replica.BrokerID { return i.brokers }
+
+// Topics returns the topics' names, sorted.
+func (i *Image) Topics() []string { return slices.Sorted(maps.Keys(i.topics)) }
+
+// Topic returns a topic, nil where there is none of that name.
+func (i *Image) Topic(name string) *Topic { return i.topics[name] }
+
+// Assignment returns the decision about a partition. Its slices must not be changed.
+func (i *Image) Assignment(p topic.Partition) (replica.Assignment, bool) {
+	t := i.topics[p.Topic]
+	if t == nil || p.ID < 0 || p.ID >= len(t.Partitions) {
+		return replica.Assignment{}, false
+	}
+	return t.Partitions[p.ID], true
+}
+
+// Check says what is wrong with a partition that there is not.
+//
+// Errors: *topic.UnknownError, *topic.PartitionError.
+func (i *Image) Check(p topic.Partition) error {
+	t := i.topics[p.Topic]
+	switch {
+	case t == nil:
+		return &topic.UnknownError{Name: p.Topic}
+	case p.ID < 0 || p.ID >= len(t.Partitions):
+		return &topic.PartitionError{Topic: p.Topic, Partition: p.ID, Count: len(t.Partitions)}
+	}
+	return nil
+}
+
+// Apply returns the image that decisions lead to. The records count together: where one
+// contradicts what is there, or each other, none does, and the error says which.
+func (i *Image) Apply(records ...Record) (*Image, error) {
+	next := &Image{brokers: i.brokers, topics: maps.Clone(i.topics)}
+	if next.topics == nil {
+		next.topics = map[string]*Topic{}
+	}
+	fresh := map[string]bool{} // topics that this image alone has, and so may be written to
+	for _, r := range records {
+		if err := next.apply(r, fresh); err != nil {
+			return nil, fmt.Errorf("metadata: %s: %w", r.key(), err)
+		}
+	}
+	for name := range fresh {
+		if err := next.validate(next.topics[name]); err != nil {
+			return nil, fmt.Errorf("metadata: topic %q: %w", name, err)
+		}
+	}
+	return next, nil
+}
+
+func (i *Image) apply(r Record, fresh map[string]bool) error {
+	switch {
+	case r.Broker != nil:
+		if r.Broker.ID <= replica.None {
+			return fmt.Errorf("a broker cannot have the id %d; ids are positive", r.Broker.ID)
+		}
+		if at, found := slices.BinarySearch(i.brokers, r.Broker.ID); !found {
+			i.brokers = slices.Insert(slices.Clone(i.brokers), at, r.Broker.ID)
+		}
+	case r.Topic != nil:
+		return i.addTopic(*r.Topic, fresh)
+	case r.Partition != nil:
+		p := r.Partition
+		t := i.topics[p.Topic]
+		if t == nil || p.Partition < 0 || p.Partition >= len(t.Partitions) {
+			return fmt.Errorf("there is no such partition")
+		}
+		if !fresh[p.Topic] {
+			changed := *t
+			changed.Partitions = slices.Clone(t.Partitions)
+			t, fresh[p.Topic] = &changed, true
+			i.topics[p.Topic] = t
+		}
+		t.Partitions[p.Partition] = p.Assignment.Clone()
+	default:
+		return fmt.Errorf("an empty decision")
+	}
+	return nil
+}
+
+func (i *Image) addTopic(r TopicRecord, fresh map[string]bool) error {
+	if err := topic.CheckName("topic", r.Name); err != nil {
+		return err
+	}
+	if _, err := topic.PartitionerByName(r.Partitioner); err != nil {
+		return err
+	}
+	if r.Partitions < 1 || r.Partitions > topic.MaxPartitions {
+		return fmt.Errorf("%d partitions", r.Partitions)
+	}
+	t := &Topic{Name: r.Name, ID: r.ID, Partitioner: r.Partitioner, Replication: r.Replication, Partitions: make([]replica.Assignment, r.Partitions)}
+	if old := i.topics[r.Name]; old != nil {
+		if old.ID != r.ID || len(old.Partitions) > r.Partitions {
+			return fmt.Errorf("there is another topic of that name")
+		}
+		copy(t.Partitions, old.Partitions)
+	}
+	i.topics[r.Name], fresh[r.Name] = t, true
+	return nil
+}
+
+func (i *Image) validate(t *Topic) error {
+	for p, a := range t.Partitions {
+		if err := a.Validate(); err != nil {
+			return fmt.Errorf("partition %d: %w", p, err)
+		}
+		if a.Version < 1 || len(a.Replicas) != t.Replication {
+			return fmt.Errorf("partition %d: version %d with %d replicas, the replication factor is %d", p, a.Version, len(a.Replicas), t.Replication)
+		}
+		for _, id := range a.Replicas {
+			if _, known := slices.BinarySearch(i.brokers, id); !known {
+				return fmt.Errorf("partition %d: replica on broker %d, which is not one of %v", p, id, i.brokers)
+			}
+		}
+	}
+	return nil
+}
+
+// Records returns the decisions that make this image of an empty one.
+func (i *Image) Records() []Record { return new(Image).Diff(i) }
+
+// Diff returns the decisions that make next of this image, in an order that Apply takes.
+// next must have come from this one: nothing is ever taken back.
+func (i *Image) Diff(next *Image) []Record {
+	var out []Record
+	for _, id := range next.brokers {
+		if _, known := slices.BinarySearch(i.brokers, id); !known {
+			out = append(out, Record{Broker: &BrokerRecord{ID: id}})
+		}
+	}
+	for _, name := range next.Topics() {
+		t, old := next.topics[name], i.topics[name]
+		if t == old {
+			continue
+		}
+		if old == nil || len(old.Partitions) != len(t.Partitions) {
+			out = append(out, Record{Topic: t.Record()})
+		}
+		for p, a := range t.Partitions {
+			if old == nil || p >= len(old.Partitions) || old.Partitions[p].Version != a.Version {
+				out = append(out, Record{Partition: &PartitionRecord{Topic: name, Partition: p, Assignment: a}})
+			}
+		}
+	}
+	return out
+}
+
+// Record is the decision that makes the topic, without its assignments.
+func (t *Topic) Record() *TopicRecord {
+	return &TopicRecord{Name: t.Name, ID: t.ID, Partitions: len(t.Partitions), Replication: t.Replication, Partitioner: t.Partitioner}
+}
+
+// Reckoned returns an image in which partitions have other assignments, whatever these are:
+// for what a broker believes, and nobody decided. Partitions that there are not are left out.
+func (i *Image) Reckoned(changes iter.Seq2[topic.Partition, replica.Assignment]) *Image {
+	next := &Image{brokers: i.brokers, topics: maps.Clone(i.topics)}
+	fresh := map[string]bool{}
+	for p, a := range changes {
+		t := next.topics[p.Topic]
+		if t == nil || p.ID < 0 || p.ID >= len(t.Partitions) {
+			continue
+		}
+		if !fresh[p.Topic] {
+			changed := *t
+			changed.Partitions = slices.Clone(t.Partitions)
+			t, fresh[p.Topic] = &changed, true
+			next.topics[p.Topic] = t
+		}
+		t.Partitions[p.ID] = a
+	}
+	return next
+}

@@ -1,0 +1,73 @@
+package metadata
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"logbook/engine/record"
+	"logbook/engine/replica"
+	"logbook/engine/topic"
+)
+
+// Record is a decision. One of its fields is set.
+type Record struct {
+	Broker    *BrokerRecord    `json:"broker,omitempty"`
+	Topic     *TopicRecord     `json:"topic,omitempty"`
+	Partition *PartitionRecord `json:"partition,omitempty"`
+}
+
+// BrokerRecord says that a broker belongs to the cluster.
+type BrokerRecord struct {
+	ID replica.BrokerID `json:"id"`
+}
+
+// TopicRecord says that there is a topic. The assignments of its partitions come with it.
+type TopicRecord struct {
+	Name        string   `json:"name"`
+	ID          topic.ID `json:"id"`
+	Partitions  int      `json:"partitions"`
+	Replication int      `json:"replication"`
+	Partitioner string   `json:"partitioner"`
+}
+
+// PartitionRecord is a partition's present assignment.
+type PartitionRecord struct {
+	Topic      string             `json:"topic"`
+	Partition  int                `json:"partition"`
+	Assignment replica.Assignment `json:"assignment"`
+}
+
+// key is what a record is about: a later one with the same key takes its place.
+func (r Record) key() string {
+	switch {
+	case r.Broker != nil:
+		return "broker/" + strconv.Itoa(int(r.Broker.ID))
+	case r.Topic != nil:
+		return "topic/" + r.Topic.Name
+	case r.Partition != nil:
+		return "partition/" + r.Partition.Topic + "/" + strconv.Itoa(r.Partition.Partition)
+	}
+	return ""
+}
+
+// encode makes a log's record of a decision.
+func (r Record) encode() (record.Record, error) {
+	if r.key() == "" {
+		return record.Record{}, fmt.Errorf("metadata: an empty decision")
+	}
+	value, err := json.Marshal(r)
+	return record.Record{Key: []byte(r.key()), Value: value}, err
+}
+
+// decode is the inverse of encode.
+func decode(in record.Record) (Record, error) {
+	var r Record
+	if err := json.Unmarshal(in.Value, &r); err != nil {
+		return r, err
+	}
+	if r.key() == "" || r.key() != string(in.Key) {
+		return r, fmt.Errorf("the decision under the key %q is about %q", in.Key, r.key())
+	}
+	return r, nil
+}

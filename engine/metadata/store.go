@@ -1,0 +1,195 @@
+package metadata
+
+import (
+	"errors"
+	"fmt"
+
+	"logbook/engine/commitlog"
+	"logbook/engine/record"
+)
+
+// segmentBytes is the most that a segment of the log of decisions has.
+const segmentBytes = 1 << 20
+
+// LogName is the directory of a broker's, or a cluster's, log of decisions.
+const LogName = "__cluster_metadata"
+
+// Store keeps decisions in a log. Its methods are for one goroutine at a time.
+type Store struct {
+	dir string
+	opt commitlog.Options
+	log *commitlog.Log
+	new int // records since the log was opened or compacted
+}
+
+// DamageError: the log of decisions holds what contradicts itself, or cannot be read.
+type DamageError struct {
+	Dir string
+	Err error
+}
+
+func (e *DamageError) Error() string {
+	s := fmt.Sprintf("metadata: the decisions in %s cannot be read: %v", e.Dir, e.Err)
+	if _, told := errors.AsType[*commitlog.CorruptionError](e.Err); told {
+		return s
+	}
+	return s + "; nothing was changed: restore the directory from a backup"
+}
+
+func (e *DamageError) Unwrap() error { return e.Err }
+
+// UnsettledError: storing decisions failed in such a way that nobody knows whether they
+// will be there after a restart. The next write finds out first.
+type UnsettledError struct {
+	Dir string
+	Err error
+}
+
+func (e *UnsettledError) Error() string {
+	return fmt.Sprintf("metadata: storing a decision in %s failed, and it is not known whether it counts: %v; repair the disk and try again", e.Dir, e.Err)
+}
+
+func (e *UnsettledError) Unwrap() error { return e.Err }
+
+// OpenStore opens the decisions kept in a directory, or begins without any.
+//
+// Errors: *DamageError, *commitlog.LockedError (another process has them).
+func OpenStore(dir string, opt commitlog.Options) (*Store, *Image, error) {
+	opt.Format = record.V2
+	if opt.SegmentBytes == 0 || opt.SegmentBytes > segmentBytes {
+		opt.SegmentBytes = segmentBytes
+	}
+	opt.Committer = nil // a decision waits for nobody else's sync
+	s := &Store{dir: dir, opt: opt}
+	image, err := s.open()
+	if err != nil {
+		return nil, nil, err
+	}
+	return s, image, nil
+}
+
+func (s *Store) open() (*Image, error) {
+	l, err := commitlog.Open(s.dir, s.opt)
+	if err != nil {
+		if _, locked := errors.AsType[*commitlog.LockedError](err); locked {
+			return nil, err
+		}
+		return nil, &DamageError{Dir: s.dir, Err: err}
+	}
+	// A log that could not be made durable shows only what was surely durable before: there
+	// may be more, that somebody was told of.
+	if err := l.Usable(); err != nil {
+		return nil, fmt.Errorf("metadata: the decisions in %s cannot be relied on while the disk does not take writes: %w", s.dir, errors.Join(err, l.Close()))
+	}
+	image, err := load(l)
+	if err != nil {
+		return nil, &DamageError{Dir: s.dir, Err: errors.Join(err, l.Close())}
+	}
+	s.log = l
+	return image, nil
+}
+
+// load reads the decisions, and puts them together: each key's last counts, whatever came
+// in between, since compaction may have taken it.
+func load(l *commitlog.Log) (*Image, error) {
+	last := map[string]Record{}
+	var order []string
+	for in, err := range l.Records(l.StartOffset()) {
+		if err != nil {
+			return nil, err
+		}
+		r, err := decode(in)
+		if err != nil {
+			return nil, fmt.Errorf("the decision at offset %d: %w", in.Offset, err)
+		}
+		if _, known := last[r.key()]; !known {
+			order = append(order, r.key())
+		}
+		last[r.key()] = r
+	}
+	var brokers, topics, rest []Record
+	for _, key := range order {
+		switch r := last[key]; {
+		case r.Broker != nil:
+			brokers = append(brokers, r)
+		case r.Topic != nil:
+			topics = append(topics, r)
+		default:
+			rest = append(rest, r)
+		}
+	}
+	return new(Image).Apply(append(append(brokers, topics...), rest...)...)
+}
+
+// Append stores decisions, all or none, and returns when they are durable.
+//
+// Errors: *UnsettledError; after any other, they do not count.
+func (s *Store) Append(records []Record) error {
+	if len(records) == 0 {
+		return nil
+	}
+	if err := s.usable(); err != nil {
+		return fmt.Errorf("metadata: the disk failed before, and still does: %w", err)
+	}
+	encoded := make([]record.Record, len(records))
+	for i, r := range records {
+		var err error
+		if encoded[i], err = r.encode(); err != nil {
+			return err
+		}
+	}
+	end := s.log.EndOffset()
+	_, err := s.log.Append(encoded...)
+	if _, poisoned := errors.AsType[*commitlog.PoisonedError](err); poisoned {
+		return s.findOut(end+int64(len(encoded)), err)
+	}
+	if err == nil {
+		s.new += len(encoded)
+		s.compact()
+	}
+	return err
+}
+
+// usable sees to it that the log takes appends, opening it again after a failure.
+func (s *Store) usable() error {
+	if s.log != nil {
+		if s.log.Usable() == nil {
+			return nil
+		}
+		_ = s.log.Close() // it is poisoned: what it says is known
+		s.log = nil
+	}
+	_, err := s.open()
+	return err
+}
+
+// findOut opens the log again after a write that failed, and looks whether it is there.
+func (s *Store) findOut(end int64, failed error) error {
+	if err := s.usable(); err != nil {
+		return &UnsettledError{Dir: s.dir, Err: failed}
+	}
+	if s.log.EndOffset() >= end {
+		return nil
+	}
+	return fmt.Errorf("metadata: the decision does not count, it could not be stored: %w", failed)
+}
+
+// compactAfter is how many records are stored between compactions.
+const compactAfter = 20_000
+
+func (s *Store) compact() {
+	if s.new >= compactAfter {
+		s.new = 0
+		if _, err := s.log.Compact(0); err != nil && s.opt.Logger != nil {
+			s.opt.Logger.Warn("the log of decisions could not be compacted", "dir", s.dir, "error", err)
+		}
+	}
+}
+
+// Close closes the log.
+func (s *Store) Close() error {
+	if s.log == nil {
+		return nil
+	}
+	return s.log.Close()
+}

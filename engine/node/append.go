@@ -1,0 +1,213 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"logbook/engine/commitlog"
+	"logbook/engine/replica"
+)
+
+// pendingAppend is an append that was asked for.
+type pendingAppend struct {
+	acks  replica.Acks
+	epoch int32 // in which it must be appended; 0: any
+	batch *commitlog.Batch
+	done  func(commitlog.Appended, error)
+
+	abandoned bool // nobody waits any more
+	id        uint64
+}
+
+// appendAtOnce is how many bytes go to the log together.
+const appendAtOnce = 4 << 20
+
+// Append appends a batch through the leader, which this node must be. It returns at once,
+// and calls done, once, when acks is satisfied, or cannot be. done must not wait.
+//
+// epoch, unless it is 0, is the leader epoch in which the batch must be appended: who knows
+// what an epoch's leader knew must not write in a later one.
+//
+// Batches get their places in the order of the calls. cancel ends the wait: a batch that is
+// not stored yet will not be, and for one that is, done says which replicas lack it.
+//
+// Errors: *NotLeaderError, *ReplicationError, *replica.NotEnoughReplicasError,
+// replica.ErrLeadershipLost, *NoReplicaError, *MissingReplicaError, *CorruptReplicaError,
+// ErrAbandoned (nothing was stored), ErrClosed, and those of commitlog.Log.Begin and Wait.
+func (n *Node) Append(p Partition, acks replica.Acks, epoch int32, b *commitlog.Batch, done func(commitlog.Appended, error)) (cancel func()) {
+	d, err := n.lookup(p)
+	if err != nil {
+		done(commitlog.Appended{}, err)
+		return func() {}
+	}
+	a := &pendingAppend{acks: acks, epoch: epoch, batch: b, done: done}
+	d.mu.Lock()
+	if err := d.checkAppend(a); err != nil {
+		d.mu.Unlock()
+		done(commitlog.Appended{}, n.wrap(p, err))
+		return func() {}
+	}
+	d.appends = append(d.appends, a)
+	if !d.appending {
+		d.appending = true
+		n.run(d.appendAll)
+	}
+	d.mu.Unlock()
+	return func() { d.abandon(a) }
+}
+
+// ErrAbandoned: whoever asked for a write gave up before anything was stored.
+var ErrAbandoned = errors.New("node: the write was given up before it was stored")
+
+// AppendAndWait is Append for who may wait. When ctx ends first, the error names the
+// replicas that lack the write.
+func (n *Node) AppendAndWait(ctx context.Context, p Partition, acks replica.Acks, b *commitlog.Batch) (commitlog.Appended, error) {
+	type outcome struct {
+		at  commitlog.Appended
+		err error
+	}
+	result := make(chan outcome, 1)
+	cancel := n.Append(p, acks, 0, b, func(at commitlog.Appended, err error) { result <- outcome{at, err} })
+	n.pump()
+	select {
+	case o := <-result:
+		return o.at, o.err
+	case <-ctx.Done():
+	}
+	cancel()
+	o := <-result
+	if o.err != nil {
+		o.err = fmt.Errorf("%w: %w", ctx.Err(), o.err)
+	}
+	return o.at, o.err
+}
+
+// appendAll appends until the queue is empty.
+func (d *replicaDriver) appendAll() {
+	for {
+		d.mu.Lock()
+		n, size := 0, 0
+		for n < len(d.appends) && (n == 0 || size+d.appends[n].batch.Size() <= appendAtOnce) {
+			size += d.appends[n].batch.Size()
+			n++
+		}
+		if n == 0 || d.stopped {
+			d.appending = false
+			d.mu.Unlock()
+			return
+		}
+		together := d.appends[:n:n]
+		d.appends = d.appends[n:]
+		d.mu.Unlock()
+		d.appendTogether(together)
+	}
+}
+
+// appendTogether stores batches with one sync, as far as the log can, and registers them.
+func (d *replicaDriver) appendTogether(together []*pendingAppend) {
+	refused := make([]error, len(together))
+	stored := make([]commitlog.Appended, len(together))
+	pending := make([]commitlog.Pending, len(together))
+	d.role.RLock()
+	d.mu.Lock()
+	for i, a := range together {
+		refused[i] = d.checkAppend(a)
+	}
+	d.mu.Unlock()
+	for i, a := range together {
+		if refused[i] == nil {
+			pending[i], refused[i] = d.log.Begin(a.batch)
+		}
+	}
+	for i := range together {
+		if refused[i] == nil {
+			stored[i], refused[i] = pending[i].Wait()
+		}
+	}
+	var out []replica.Effect
+	d.mu.Lock()
+	for i, a := range together {
+		at := stored[i]
+		switch {
+		case refused[i] != nil:
+			continue
+		case d.stopped:
+			refused[i] = ErrClosed
+			continue
+		}
+		a.id = d.wait(func(err error) {
+			err = d.node.wrap(d.partition, err)
+			d.observe(Outcome, Event{Offset: at.BaseOffset, Err: err})
+			a.done(at, err)
+		})
+		d.observe(Stored, Event{Offset: at.BaseOffset})
+		out = append(out, d.machine.Appended(d.node.now(), replica.Write{ID: a.id, Acks: a.acks, BaseOffset: at.BaseOffset, NextOffset: at.LastOffset + 1})...)
+		if a.abandoned {
+			out = append(out, d.machine.Abandon(d.node.now(), a.id)...)
+		}
+	}
+	wake := d.advance()
+	d.mu.Unlock()
+	d.role.RUnlock()
+	wakeAll(wake)
+	d.perform(out)
+	for i, a := range together {
+		if refused[i] != nil {
+			a.done(commitlog.Appended{}, d.node.wrap(d.partition, refused[i]))
+		}
+	}
+}
+
+// abandon gives up waiting for an append.
+func (d *replicaDriver) abandon(a *pendingAppend) {
+	d.mu.Lock()
+	a.abandoned = true
+	id := a.id
+	d.mu.Unlock()
+	if id != 0 {
+		d.perform(d.step(func(r replica.Machine) []replica.Effect { return r.Abandon(d.node.now(), id) }))
+	}
+}
+
+// checkWrite says why no write can be taken. d.mu is held.
+func (d *replicaDriver) checkWrite(acks replica.Acks) error {
+	switch {
+	case d.stopped:
+		return ErrClosed
+	case d.machine == nil:
+		return d.broken
+	}
+	return d.machine.CheckWrite(acks)
+}
+
+// checkAppend says why an append cannot be taken. d.mu is held.
+func (d *replicaDriver) checkAppend(a *pendingAppend) error {
+	if err := d.checkWrite(a.acks); err != nil {
+		return err
+	}
+	switch {
+	case a.abandoned:
+		return ErrAbandoned
+	case a.epoch != 0 && a.epoch != d.machine.LeaderEpoch():
+		return replica.ErrLeadershipLost
+	}
+	return nil
+}
+
+// checkLeads says why this replica does not lead, if it does not. d.mu is held.
+func (d *replicaDriver) checkLeads() error { return d.checkWrite(replica.OnLeader) }
+
+// wrap says of which partition an error of the state machine is.
+func (n *Node) wrap(p Partition, err error) error {
+	if re, ok := errors.AsType[*replica.ReplicationError](err); ok {
+		return &ReplicationError{Partition: p, Leader: n.opt.ID, Offset: re.Offset, Failed: re.Failed, Err: err}
+	}
+	if nl, ok := errors.AsType[*replica.NotLeaderError](err); ok {
+		return &NotLeaderError{Partition: p, Broker: n.opt.ID, Leader: nl.Leader, LeaderEpoch: nl.LeaderEpoch}
+	}
+	if d, ok := errors.AsType[*replica.DivergenceError](err); ok {
+		return &ReplicaDivergenceError{Partition: p, Leader: d.Leader, Follower: d.Follower, Offset: d.Offset, Err: err}
+	}
+	return err
+}

@@ -1,0 +1,105 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"logbook/engine/commitlog"
+	"logbook/engine/replica"
+)
+
+// DeleteRecords removes the records below an offset from a partition that this node leads,
+// as far as consumers may read; the followers' logs follow. Where the offset lies within a
+// batch the rest of it goes too, but to readers the log starts at the offset.
+//
+// Errors: those of Look, and of commitlog.Log.AdvanceLogStart.
+func (n *Node) DeleteRecords(p Partition, below int64) error {
+	return n.trim(p, func(l *commitlog.Log, hw int64) error { return l.AdvanceLogStart(min(below, hw)) })
+}
+
+// Retain applies retention to a partition that this node leads, as far as consumers may
+// read; the followers' logs follow.
+func (n *Node) Retain(p Partition, r commitlog.Retention) error {
+	return n.trim(p, func(l *commitlog.Log, hw int64) error {
+		r.Below = hw
+		_, err := l.Retain(r)
+		return err
+	})
+}
+
+func (n *Node) trim(p Partition, cut func(l *commitlog.Log, hw int64) error) error {
+	d, look, err := n.look(p)
+	if err != nil {
+		return err
+	}
+	err = cut(d.log, look.HighWatermark)
+	d.perform(d.step(func(r replica.Machine) []replica.Effect { return r.Trimmed(n.now(), d.log.StartOffset()) }))
+	return err
+}
+
+// CatchUp makes a follower's replica catch up with its leader; see replica.CatchUp. done is
+// called, once, with the outcome.
+//
+// Errors: those of replica.CatchUp, *NoReplicaError, *MissingReplicaError, *CorruptReplicaError, ErrClosed.
+func (n *Node) CatchUp(p Partition, done func(error)) { n.command(p, replica.Machine.CatchUp, done) }
+
+// Recover makes a follower's replica what its leader's is, and in sync again; see
+// replica.Recover. One whose directory is gone is copied anew.
+func (n *Node) Recover(p Partition, done func(error)) {
+	d, err := n.lookup(p)
+	if err != nil {
+		done(err)
+		return
+	}
+	d.mu.Lock()
+	_, missing := errors.AsType[*MissingReplicaError](d.broken)
+	d.mu.Unlock()
+	if a := d.assigned.Load(); missing && a != nil {
+		if err := n.Create(p); err != nil {
+			done(err)
+			return
+		}
+		n.Assign(p, *a)
+	}
+	n.command(p, replica.Machine.Recover, done)
+}
+
+func (n *Node) command(p Partition, start func(replica.Machine, time.Time, uint64) []replica.Effect, done func(error)) {
+	d, err := n.lookup(p)
+	if err != nil {
+		done(err)
+		return
+	}
+	d.mu.Lock()
+	switch {
+	case d.machine == nil:
+		err = d.broken
+	case d.stopped:
+		err = ErrClosed
+	}
+	if err != nil {
+		d.mu.Unlock()
+		done(err)
+		return
+	}
+	id := d.wait(func(err error) { done(n.wrap(p, err)) })
+	d.mu.Unlock()
+	d.post(func() []replica.Effect {
+		d.observe(Command, Event{})
+		return d.step(func(r replica.Machine) []replica.Effect { return start(r, n.now(), id) })
+	})
+}
+
+// CommandAndWait calls CatchUp or Recover and waits for the outcome.
+func (n *Node) CommandAndWait(ctx context.Context, p Partition, command func(*Node, Partition, func(error))) error {
+	result := make(chan error, 1)
+	command(n, p, func(err error) { result <- err })
+	n.pump()
+	select {
+	case err := <-result:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,237 @@
+package node
+
+import (
+	"iter"
+	"slices"
+
+	"logbook/engine/commitlog"
+	"logbook/engine/controller"
+	"logbook/engine/record"
+	"logbook/engine/replica"
+)
+
+// Look is what a leader knows of a partition, at one moment.
+type Look struct {
+	LeaderEpoch    int32
+	LogStartOffset int64
+	HighWatermark  int64 // consumers may read below it; never below LogStartOffset
+	LogEndOffset   int64
+	// Settled: the high watermark is at least what an earlier leader may have shown. Until
+	// then there is no telling where the end is.
+	Settled bool
+	Format  record.Format
+}
+
+// Look looks at a partition, which this node must lead.
+//
+// Errors: *NotLeaderError, *NoReplicaError, *MissingReplicaError, *CorruptReplicaError, ErrClosed.
+func (n *Node) Look(p Partition) (Look, error) {
+	_, look, err := n.look(p)
+	return look, err
+}
+
+func (n *Node) look(p Partition) (*replicaDriver, Look, error) {
+	d, err := n.lookup(p)
+	if err != nil {
+		return nil, Look{}, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.checkLeads(); err != nil {
+		return nil, Look{}, n.wrap(p, err)
+	}
+	start := d.log.StartOffset()
+	return d, Look{
+		LeaderEpoch: d.machine.LeaderEpoch(), LogStartOffset: start, HighWatermark: max(start, d.machine.HighWatermark()),
+		LogEndOffset: d.log.EndOffset(), Settled: d.machine.Settled(), Format: d.log.Format(),
+	}, nil
+}
+
+// Read reads whole frames from an offset on, for a consumer: at most max bytes or one
+// frame, and none at or above the high watermark. known is the highest leader epoch that
+// the consumer has heard of: a leader of an earlier one was replaced, and must not be
+// believed (KIP-320).
+//
+// Errors: those of Look, *StaleLeaderError, *commitlog.OffsetOutOfRangeError,
+// *OffsetNotAvailableError, *commitlog.CorruptionError.
+func (n *Node) Read(p Partition, from int64, max int, known int32) (Look, commitlog.Chunk, error) {
+	d, look, err := n.look(p)
+	if err != nil {
+		return look, commitlog.Chunk{}, err
+	}
+	if known > look.LeaderEpoch {
+		return look, commitlog.Chunk{}, &StaleLeaderError{Partition: p, Broker: n.opt.ID, LeaderEpoch: look.LeaderEpoch, Known: known}
+	}
+	if from < look.HighWatermark || from > look.LogEndOffset {
+		c, err := d.log.ReadFrames(nil, from, look.HighWatermark, max)
+		return look, c, err
+	}
+	if !look.Settled {
+		err = &OffsetNotAvailableError{Partition: p, Broker: n.opt.ID, HighWatermark: look.HighWatermark}
+	}
+	return look, commitlog.Chunk{Base: from, Next: from}, err
+}
+
+// OffsetForTime returns the offset of the first record that consumers may read and whose
+// timestamp is at or after a time, or the high watermark where there is none.
+//
+// Errors: those of Look, *commitlog.CorruptionError.
+func (n *Node) OffsetForTime(p Partition, nanos int64) (int64, error) {
+	d, look, err := n.look(p)
+	if err != nil {
+		return 0, err
+	}
+	at, err := d.log.OffsetForTime(nanos)
+	return min(at, look.HighWatermark), err
+}
+
+// Own iterates over the records that this broker's replica holds, whether it leads or not
+// and whether they are safe or not, from its log start on. It is for looking at a replica,
+// and for a coordinator, which waits until they are safe.
+func (n *Node) Own(p Partition) iter.Seq2[record.Record, error] {
+	return func(yield func(record.Record, error) bool) {
+		d, err := n.opened(p)
+		if err != nil {
+			yield(record.Record{}, err)
+			return
+		}
+		for r, err := range d.log.Records(d.log.StartOffset()) {
+			if !yield(r, err) {
+				return
+			}
+		}
+	}
+}
+
+// FrameDigests returns the digests of at most max frames of this broker's replica.
+func (n *Node) FrameDigests(p Partition, from int64, max int) ([]commitlog.FrameDigest, error) {
+	d, err := n.opened(p)
+	if err != nil {
+		return nil, err
+	}
+	return d.log.FrameDigests(from, max)
+}
+
+// Records iterates over the records from an offset up to the high watermark, as it is when
+// the iteration gets there. A record is borrowed until the next one. See Look for errors.
+func (n *Node) Records(p Partition, from int64) iter.Seq2[record.Record, error] {
+	return func(yield func(record.Record, error) bool) {
+		d, _, err := n.look(p)
+		if err != nil {
+			yield(record.Record{}, err)
+			return
+		}
+		for r, err := range d.log.Records(from) {
+			if err == nil && r.Offset >= d.hw.Load() || !yield(r, err) {
+				return
+			}
+		}
+	}
+}
+
+// opened returns the driver of a replica whose log is open.
+func (n *Node) opened(p Partition) (*replicaDriver, error) {
+	d, err := n.lookup(p)
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.log == nil {
+		return nil, d.broken
+	}
+	return d, nil
+}
+
+// Status returns what a replica is and knows.
+func (n *Node) Status(p Partition) (replica.Status, error) {
+	d, err := n.lookup(p)
+	if err != nil {
+		return replica.Status{}, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.machine == nil {
+		return replica.Status{}, d.broken
+	}
+	s := d.machine.Status()
+	s.Problem = n.wrap(p, s.Problem)
+	return s, nil
+}
+
+// LogStats returns what a replica's log did since it was opened.
+func (n *Node) LogStats(p Partition) (commitlog.Stats, error) {
+	d, err := n.opened(p)
+	if err != nil {
+		return commitlog.Stats{}, err
+	}
+	return d.log.Stats(), nil
+}
+
+// Report describes a replica for the choice of a leader.
+func (n *Node) Report(p Partition) controller.Report {
+	r := controller.Report{Broker: n.opt.ID}
+	d, err := n.opened(p)
+	if err == nil {
+		err = d.log.Usable()
+	}
+	if r.Err = err; err != nil {
+		return r
+	}
+	log := d.state()
+	r.LogStartOffset, r.LogEndOffset, r.LastEpoch = log.LogStartOffset, log.LogEndOffset, log.LastEpoch()
+	return r
+}
+
+// watcher waits for a record to become readable.
+type watcher struct {
+	offset int64
+	epoch  int32
+	fire   func()
+}
+
+// Watch calls fire, once, when a consumer may read the record at an offset, or there is
+// something else to say: this node leads no more, in another epoch, or is closed. That may
+// be before Watch returns. fire must not wait. cancel takes it back.
+func (n *Node) Watch(p Partition, offset int64, fire func()) (cancel func()) {
+	d, err := n.lookup(p)
+	if err != nil {
+		fire()
+		return func() {}
+	}
+	d.mu.Lock()
+	if d.checkLeads() != nil || offset < d.machine.HighWatermark() {
+		d.mu.Unlock()
+		fire()
+		return func() {}
+	}
+	w := &watcher{offset: offset, epoch: d.epoch(), fire: fire}
+	d.watchers = append(d.watchers, w)
+	d.mu.Unlock()
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if i := slices.Index(d.watchers, w); i >= 0 {
+			d.watchers = slices.Delete(d.watchers, i, i+1)
+		}
+	}
+}
+
+// takeWatchers takes out those that are to be woken. d.mu is held.
+func (d *replicaDriver) takeWatchers(wanted func(*watcher) bool) []*watcher {
+	var out []*watcher
+	d.watchers = slices.DeleteFunc(d.watchers, func(w *watcher) bool {
+		if wanted(w) {
+			out = append(out, w)
+			return true
+		}
+		return false
+	})
+	return out
+}
+
+func wakeAll(watchers []*watcher) {
+	for _, w := range watchers {
+		w.fire()
+	}
+}

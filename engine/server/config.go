@@ -1,0 +1,150 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"time"
+
+	"logbook/engine/commitlog"
+	"logbook/engine/replica"
+)
+
+// Config configures a broker. ID and Data must be set; every other zero value is usable.
+type Config struct {
+	ID   replica.BrokerID
+	Data string // directory
+	// Advertise is the host:port that clients and peers are told; empty is the listener's.
+	Advertise string
+	// Peers are the other brokers' addresses.
+	Peers map[replica.BrokerID]string
+	// Controller is "manual" (decisions are calls, kept by the broker with the lowest id) or
+	// "first-alive" (each broker reckons). Empty is manual for one broker, else first-alive.
+	Controller string
+	// Acks is what a produce that does not say waits for; MinInSync is for quorum.
+	Acks      replica.Acks
+	MinInSync int
+	// Retention is applied to each topic's partitions, now and then.
+	Retention commitlog.Retention
+
+	HealthEvery  time.Duration // between checks of a peer; 0 is 500 ms
+	FailAfter    int           // failed checks in a row that make a peer dead; 0 is 3
+	LagTimeout   time.Duration // an active follower that lags so long counts no more; 0 is 10 s
+	WriteTimeout time.Duration // longest that a write waits for followers; 0 is 10 s
+
+	Token     string      // clients must say it in their hello; empty: none
+	PeerToken string      // the other brokers say it in theirs; empty: Token
+	ServerTLS *tls.Config // nil: no TLS
+	PeerTLS   *tls.Config // for connections to peers
+
+	MaxConnections int           // 0 is 4096
+	MaxFrame       int           // bytes of a request; 0 is wire.DefaultMaxFrame
+	MaxMemory      int64         // bytes of requests under way, all connections together; 0 is 256 MiB
+	IdleTimeout    time.Duration // a connection that says nothing is closed; 0 is 10 min
+	RequestTimeout time.Duration // to send a request's bytes, or take a reply's; 0 is 30 s
+
+	Logger *slog.Logger
+	Now    func() time.Time
+	Log    commitlog.Options
+	// Dial, if set, takes the place of net.Dialer.DialContext for connections to peers.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// syncPatience is how long the other partitions' writes wait for one whose sync hangs.
+const syncPatience = 100 * time.Millisecond
+
+func (c Config) withDefaults() (Config, error) {
+	orElse := func(d *time.Duration, v time.Duration) {
+		if *d == 0 {
+			*d = v
+		}
+	}
+	orElse(&c.HealthEvery, 500*time.Millisecond)
+	orElse(&c.LagTimeout, 10*time.Second)
+	orElse(&c.WriteTimeout, 10*time.Second)
+	orElse(&c.IdleTimeout, 10*time.Minute)
+	orElse(&c.RequestTimeout, 30*time.Second)
+	if c.MaxConnections == 0 {
+		c.MaxConnections = 4096
+	}
+	if c.MaxFrame == 0 {
+		c.MaxFrame = 16 << 20
+	}
+	if c.MaxMemory == 0 {
+		c.MaxMemory = 256 << 20
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.PeerToken == "" {
+		c.PeerToken = c.Token
+	}
+	if c.Log.Committer == nil {
+		c.Log.Committer = commitlog.NewPatientCommitter(syncPatience)
+	}
+	c.Log.Now, c.Log.Logger = c.Now, c.Logger
+	switch {
+	case c.ID <= replica.None:
+		return c, fmt.Errorf("server: the id is %d; ids are positive", c.ID)
+	case c.Data == "":
+		return c, fmt.Errorf("server: no data directory is given")
+	case c.Peers[c.ID] != "":
+		return c, fmt.Errorf("server: broker %d is among its own peers; list the others only", c.ID)
+	case int64(c.MaxFrame) > c.MaxMemory:
+		return c, fmt.Errorf("server: a frame may have %d bytes, and all of them together %d", c.MaxFrame, c.MaxMemory)
+	}
+	return c, nil
+}
+
+// Config returns what a Broker is opened with. It reads the certificates.
+func (s Settings) Config(logger *slog.Logger) (Config, error) {
+	c := Config{
+		ID: replica.BrokerID(s.BrokerID), Data: s.Data, Advertise: s.Advertise, Peers: map[replica.BrokerID]string{}, Controller: s.Controller,
+		Acks: s.Acks, MinInSync: s.MinInSync, Retention: s.Retention, HealthEvery: s.CheckEvery, Token: s.Token, PeerToken: s.PeerToken, Logger: logger,
+	}
+	for id, address := range s.Peers {
+		if id != c.ID {
+			c.Peers[id] = address
+		} else if c.Advertise == "" {
+			c.Advertise = address
+		}
+	}
+	if (s.TLSCert == "") != (s.TLSKey == "") {
+		return c, fmt.Errorf("server: LOGBOOK_TLS_CERT and LOGBOOK_TLS_KEY go together")
+	}
+	if s.TLSCert == "" {
+		return c, nil
+	}
+	cert, err := tls.LoadX509KeyPair(s.TLSCert, s.TLSKey)
+	if err != nil {
+		return c, fmt.Errorf("server: LOGBOOK_TLS_CERT and LOGBOOK_TLS_KEY: %w", err)
+	}
+	c.ServerTLS = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
+	c.PeerTLS, err = ClientTLS(s.TLSCA)
+	return c, err
+}
+
+// ClientTLS returns the configuration of who connects: it trusts the certificates signed
+// by those in a PEM file, or the system's if that is empty.
+func ClientTLS(file string) (*tls.Config, error) {
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
+	if file == "" {
+		return cfg, nil
+	}
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("server: reading the signers of certificates: %w", err)
+	}
+	cfg.RootCAs = x509.NewCertPool()
+	if !cfg.RootCAs.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("server: %s holds no certificate in PEM", file)
+	}
+	return cfg, nil
+}

@@ -1,0 +1,218 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"logbook/engine/replica"
+	"logbook/engine/service"
+)
+
+// Server is one broker on the network: a service (package service), connections to the
+// other brokers, and clients. Open it, then Serve.
+type Server struct {
+	cfg      Config
+	service  *service.Service
+	links    map[replica.BrokerID]*link
+	counters *counters
+	wake     chan struct{} // time is to be looked at
+
+	ctx   context.Context // ends when the broker closes
+	stop  context.CancelFunc
+	tasks sync.WaitGroup
+
+	mu       sync.Mutex
+	address  string
+	sessions map[*session]bool
+	draining bool
+	memory   *budget
+}
+
+// Open opens a broker's data and recovers its replicas. It does not listen yet.
+func Open(cfg Config) (*Server, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	b := &Server{
+		cfg: cfg, links: map[replica.BrokerID]*link{}, sessions: map[*session]bool{}, address: cfg.Advertise,
+		memory: newBudget(cfg.MaxMemory), counters: newCounters(), wake: make(chan struct{}, 1),
+	}
+	b.ctx, b.stop = context.WithCancel(context.Background())
+	for id, address := range cfg.Peers {
+		b.links[id] = newLink(b, id, address)
+	}
+	b.service, err = service.Open(service.Config{
+		ID: cfg.ID, Dir: cfg.Data, Brokers: cfg.all(), Controller: cfg.Controller, Acks: cfg.Acks, MinInSync: cfg.MinInSync, Retention: cfg.Retention,
+		HealthEvery: cfg.HealthEvery, FailAfter: cfg.FailAfter, LagTimeout: cfg.LagTimeout, WriteTimeout: cfg.WriteTimeout, RequestTimeout: cfg.RequestTimeout,
+		Log: cfg.Log, Send: b.send, Wake: b.hurry,
+	})
+	if err != nil {
+		b.stop()
+		return nil, err
+	}
+	return b, nil
+}
+
+// Service is what the broker can do.
+func (b *Server) Service() *service.Service { return b.service }
+
+// ID is the broker's id.
+func (b *Server) ID() replica.BrokerID { return b.cfg.ID }
+
+// Address is what clients and peers are told.
+func (b *Server) Address() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.address
+}
+
+// AddressOf is the address of any broker of the cluster; "": there is none of that id.
+func (b *Server) AddressOf(id replica.BrokerID) string {
+	if id == b.cfg.ID {
+		return b.Address()
+	}
+	return b.cfg.Peers[id]
+}
+
+// send hands a message to the link that carries it.
+func (b *Server) send(to replica.BrokerID, m service.PeerMessage) error {
+	l := b.links[to]
+	if l == nil {
+		return fmt.Errorf("broker %d is not one of the peers", to)
+	}
+	return l.send(m)
+}
+
+// hurry makes the clock look when the service wants to be ticked.
+func (b *Server) hurry() {
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+}
+
+// clock lets time pass for the service.
+func (b *Server) clock() {
+	for {
+		timer := time.NewTimer(time.Hour)
+		if next := b.service.Next(); !next.IsZero() {
+			timer.Reset(max(0, next.Sub(b.service.Now())))
+		}
+		select {
+		case <-b.ctx.Done():
+			timer.Stop()
+			return
+		case <-b.wake:
+		case <-timer.C:
+		}
+		timer.Stop()
+		b.service.Tick()
+	}
+}
+
+// Serve accepts clients and peers on ln until ctx ends; then it answers what it accepted,
+// closes everything and returns. It may be called once.
+func (b *Server) Serve(ctx context.Context, ln net.Listener) error {
+	b.mu.Lock()
+	if b.address == "" {
+		b.address = ln.Addr().String()
+	}
+	b.mu.Unlock()
+	b.tasks.Go(b.clock)
+	for _, l := range b.links {
+		b.tasks.Go(l.run)
+	}
+	b.service.Start()
+	b.cfg.Logger.Info("broker is serving", "broker", b.cfg.ID, "address", ln.Addr().String(), "controller", b.service.Controller(), "peers", len(b.links))
+	accepted := make(chan error, 1)
+	go func() { accepted <- b.accept(ln) }()
+	var err error
+	select {
+	case err = <-accepted:
+	case <-ctx.Done():
+	}
+	ln.Close()
+	return errors.Join(err, b.shutdown())
+}
+
+func (b *Server) accept(ln net.Listener) error {
+	for {
+		nc, err := ln.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return nil
+		}
+		if err != nil {
+			// Out of file descriptors, most likely: those who are here are served on.
+			b.cfg.Logger.Error("cannot accept a connection", "error", err)
+			select {
+			case <-time.After(50 * time.Millisecond):
+				continue
+			case <-b.ctx.Done():
+				return nil
+			}
+		}
+		b.welcome(nc)
+	}
+}
+
+// shutdownGrace is how long requests that were accepted may take to finish.
+const shutdownGrace = 10 * time.Second
+
+// shutdown answers what was accepted, and closes. Peers are heard until the last client
+// has its answer: without their word no write is acknowledged.
+func (b *Server) shutdown() error {
+	b.mu.Lock()
+	b.draining = true
+	var open []*session
+	for s := range b.sessions {
+		if s.peer == replica.None {
+			open = append(open, s)
+		}
+	}
+	b.mu.Unlock()
+	b.cfg.Logger.Info("broker is shutting down", "broker", b.cfg.ID, "connections", len(open))
+	deadline := time.Now().Add(shutdownGrace)
+	var finishing sync.WaitGroup
+	for _, s := range open {
+		finishing.Go(func() { s.finish(deadline) })
+	}
+	finishing.Wait()
+	return b.Close()
+}
+
+// Close ends everything at once and returns when no goroutine of the broker's is left.
+func (b *Server) Close() error {
+	b.mu.Lock()
+	b.stop() // under the lock: no task begins after it
+	var open []*session
+	for s := range b.sessions {
+		open = append(open, s)
+	}
+	b.draining = true
+	b.mu.Unlock()
+	for _, s := range open {
+		s.close()
+	}
+	err := b.service.Close()
+	b.tasks.Wait()
+	if errors.Is(err, service.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// brokers returns the ids of all brokers, in order.
+func (c *Config) all() []replica.BrokerID {
+	ids := []replica.BrokerID{c.ID}
+	for id := range c.Peers {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}

@@ -1,0 +1,207 @@
+// Package server is a broker on the network: the process around a service (package
+// service), with its settings, its logging, the JSON protocol (package wire), links to the
+// other brokers (package peer), limits, TLS and an orderly end.
+//
+// A Server has a link to each peer and a session for each connection that was made to it.
+// What a broker can do is the service's; here requests are read, translated, and their
+// replies written. Serve owns every goroutine and returns when they have ended.
+package server
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"logbook/engine/commitlog"
+	"logbook/engine/replica"
+)
+
+// Settings configure a broker process. They come from LOGBOOK_* environment variables;
+// see LoadSettings.
+type Settings struct {
+	AppName   string     // LOGBOOK_APP_NAME: the service name that health reports
+	Host      string     // LOGBOOK_HOST: the address to bind, loopback unless told otherwise
+	Port      int        // LOGBOOK_PORT: of HTTP; 0 lets the system pick one
+	LogLevel  slog.Level // LOGBOOK_LOG_LEVEL: debug, info, warn or error
+	LogFormat string     // LOGBOOK_LOG_FORMAT: text or json
+
+	BrokerID   int                         // LOGBOOK_BROKER_ID
+	BrokerPort int                         // LOGBOOK_BROKER_PORT: of the protocol; 0 lets the system pick one
+	Data       string                      // LOGBOOK_DATA: directory
+	Advertise  string                      // LOGBOOK_ADVERTISE: host:port that others are told; empty: what is bound
+	Peers      map[replica.BrokerID]string // LOGBOOK_PEERS: 1=host:port,2=host:port; this broker may be among them
+	Controller string                      // LOGBOOK_CONTROLLER: manual or first-alive; empty: manual for one broker, else first-alive
+	Acks       replica.Acks                // LOGBOOK_ACKS: leader, all or quorum
+	MinInSync  int                         // LOGBOOK_MIN_IN_SYNC: for quorum
+	Retention  commitlog.Retention         // LOGBOOK_RETENTION_AGE, LOGBOOK_RETENTION_BYTES: 0 keeps all
+	CheckEvery time.Duration               // LOGBOOK_HEALTH_EVERY: between checks of a peer
+	Lifetime   time.Duration               // LOGBOOK_LIFETIME: shut down after so long; 0: never
+	Token      string                      // LOGBOOK_TOKEN: clients must have it; empty: none
+	PeerToken  string                      // LOGBOOK_PEER_TOKEN: the brokers must have it; empty: LOGBOOK_TOKEN
+	TLSCert    string                      // LOGBOOK_TLS_CERT, LOGBOOK_TLS_KEY: PEM files; empty: no TLS
+	TLSKey     string
+	TLSCA      string // LOGBOOK_TLS_CA: PEM file of those who sign the peers' certificates
+}
+
+// DefaultSettings are what an empty environment gives.
+func DefaultSettings() Settings {
+	return Settings{
+		AppName: "logbook", Host: "127.0.0.1", Port: 8000, LogLevel: slog.LevelInfo, LogFormat: "text",
+		BrokerID: 1, BrokerPort: 9400, Data: "logbook-data", Acks: replica.Quorum, MinInSync: 1, CheckEvery: 500 * time.Millisecond,
+	}
+}
+
+// SettingError says which variable holds what it may not hold, and what it may.
+type SettingError struct {
+	Variable string
+	Value    string
+	Want     string
+}
+
+func (e *SettingError) Error() string {
+	return fmt.Sprintf("%s is %q, it must be %s", e.Variable, e.Value, e.Want)
+}
+
+// setting is one variable: set stores a value, or returns false when it is not a valid one.
+type setting struct {
+	variable string
+	want     string
+	set      func(*Settings, string) bool
+}
+
+var settings = []setting{
+	{"LOGBOOK_APP_NAME", "1 to 100 printable characters", func(s *Settings, v string) bool {
+		s.AppName = v
+		return v != "" && len(v) <= 100 && !strings.ContainsFunc(v, func(r rune) bool { return !unicode.IsPrint(r) })
+	}},
+	{"LOGBOOK_HOST", "an IP address or a host name", func(s *Settings, v string) bool {
+		s.Host = v
+		return v != "" && !strings.ContainsAny(v, " /[]\t\n") && (net.ParseIP(v) != nil || !strings.Contains(v, ":"))
+	}},
+	{"LOGBOOK_PORT", "a port from 0 (any free one) to 65535", func(s *Settings, v string) bool { return setPort(&s.Port, v) }},
+	{"LOGBOOK_LOG_LEVEL", "debug, info, warn or error", func(s *Settings, v string) bool {
+		return s.LogLevel.UnmarshalText([]byte(v)) == nil
+	}},
+	{"LOGBOOK_LOG_FORMAT", "text or json", func(s *Settings, v string) bool {
+		s.LogFormat = v
+		return v == "text" || v == "json"
+	}},
+	{"LOGBOOK_BROKER_ID", "a positive number", func(s *Settings, v string) bool {
+		n, err := strconv.ParseInt(v, 10, 32)
+		s.BrokerID = int(n)
+		return err == nil && n > 0
+	}},
+	{"LOGBOOK_BROKER_PORT", "a port from 0 (any free one) to 65535", func(s *Settings, v string) bool { return setPort(&s.BrokerPort, v) }},
+	{"LOGBOOK_DATA", "a directory", func(s *Settings, v string) bool { s.Data = v; return true }},
+	{"LOGBOOK_ADVERTISE", "host:port", func(s *Settings, v string) bool { s.Advertise = v; return isAddress(v) }},
+	{"LOGBOOK_PEERS", "a list like 1=host:port,2=host:port", setPeers},
+	{"LOGBOOK_CONTROLLER", "manual or first-alive", func(s *Settings, v string) bool {
+		s.Controller = v
+		return v == "manual" || v == "first-alive"
+	}},
+	{"LOGBOOK_ACKS", "leader, all or quorum", func(s *Settings, v string) bool {
+		var err error
+		s.Acks, err = replica.ParseAcks(v)
+		return err == nil
+	}},
+	{"LOGBOOK_MIN_IN_SYNC", "a positive number", func(s *Settings, v string) bool {
+		n, err := strconv.Atoi(v)
+		s.MinInSync = n
+		return err == nil && n > 0
+	}},
+	{"LOGBOOK_RETENTION_AGE", "a duration like 168h, or 0", func(s *Settings, v string) bool { return setDuration(&s.Retention.Age, v) }},
+	{"LOGBOOK_RETENTION_BYTES", "a number of bytes, or 0", func(s *Settings, v string) bool {
+		n, err := strconv.ParseInt(v, 10, 64)
+		s.Retention.Bytes = n
+		return err == nil && n >= 0
+	}},
+	{"LOGBOOK_HEALTH_EVERY", "a duration from 10ms to 1m", func(s *Settings, v string) bool {
+		return setDuration(&s.CheckEvery, v) && s.CheckEvery >= 10*time.Millisecond && s.CheckEvery <= time.Minute
+	}},
+	{"LOGBOOK_LIFETIME", "a duration after which the broker shuts down, or 0", func(s *Settings, v string) bool { return setDuration(&s.Lifetime, v) }},
+	{"LOGBOOK_TOKEN", "at least 16 characters", func(s *Settings, v string) bool { s.Token = v; return len(v) >= 16 }},
+	{"LOGBOOK_PEER_TOKEN", "at least 16 characters", func(s *Settings, v string) bool { s.PeerToken = v; return len(v) >= 16 }},
+	{"LOGBOOK_TLS_CERT", "a PEM file", func(s *Settings, v string) bool { s.TLSCert = v; return true }},
+	{"LOGBOOK_TLS_KEY", "a PEM file", func(s *Settings, v string) bool { s.TLSKey = v; return true }},
+	{"LOGBOOK_TLS_CA", "a PEM file", func(s *Settings, v string) bool { s.TLSCA = v; return true }},
+}
+
+func setPort(port *int, v string) bool {
+	n, err := strconv.Atoi(v)
+	*port = n
+	return err == nil && n >= 0 && n <= 65535
+}
+
+func setDuration(d *time.Duration, v string) bool {
+	n, err := time.ParseDuration(v)
+	*d = n
+	return err == nil && n >= 0
+}
+
+func isAddress(v string) bool {
+	host, port, err := net.SplitHostPort(v)
+	n, perr := strconv.Atoi(port)
+	return err == nil && host != "" && perr == nil && n > 0 && n <= 65535
+}
+
+func setPeers(s *Settings, v string) bool {
+	s.Peers = map[replica.BrokerID]string{}
+	for part := range strings.SplitSeq(v, ",") {
+		id, address, ok := strings.Cut(strings.TrimSpace(part), "=")
+		n, err := strconv.ParseInt(id, 10, 32)
+		if !ok || err != nil || n <= 0 || !isAddress(address) || s.Peers[replica.BrokerID(n)] != "" {
+			return false
+		}
+		s.Peers[replica.BrokerID(n)] = address
+	}
+	return true
+}
+
+// LoadSettings reads the settings with lookup, which has the shape of os.LookupEnv. It
+// reports every bad variable, each as a *SettingError, not only the first. A variable
+// that is not set, or empty, leaves the default.
+func LoadSettings(lookup func(string) (string, bool)) (Settings, error) {
+	s := DefaultSettings()
+	var problems []error
+	for _, v := range settings {
+		value, _ := lookup(v.variable)
+		if value != "" && !v.set(&s, value) {
+			problems = append(problems, &SettingError{Variable: v.variable, Value: value, Want: v.want})
+		}
+	}
+	if len(problems) > 0 {
+		return Settings{}, fmt.Errorf("server: bad settings: %w", errors.Join(problems...))
+	}
+	return s, nil
+}
+
+// Variables lists the environment variables that LoadSettings reads and what each may hold.
+func Variables() [][2]string {
+	var out [][2]string
+	for _, v := range settings {
+		out = append(out, [2]string{v.variable, v.want})
+	}
+	return out
+}
+
+// Address is host and port of HTTP.
+func (s Settings) Address() string { return net.JoinHostPort(s.Host, strconv.Itoa(s.Port)) }
+
+// BrokerAddress is host and port of the protocol.
+func (s Settings) BrokerAddress() string { return net.JoinHostPort(s.Host, strconv.Itoa(s.BrokerPort)) }
+
+// NewLogger returns the process's logger, which every part of the broker is handed.
+func (s Settings) NewLogger(w io.Writer) *slog.Logger {
+	opt := &slog.HandlerOptions{Level: s.LogLevel}
+	var h slog.Handler = slog.NewTextHandler(w, opt)
+	if s.LogFormat == "json" {
+		h = slog.NewJSONHandler(w, opt)
+	}
+	return slog.New(h).With("service", s.AppName)
+}

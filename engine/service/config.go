@@ -1,0 +1,132 @@
+package service
+
+import (
+	"crypto/rand"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"time"
+
+	"logbook/engine/commitlog"
+	"logbook/engine/controller"
+	"logbook/engine/group"
+	"logbook/engine/node"
+	"logbook/engine/replica"
+	"logbook/engine/vfs"
+)
+
+// Config configures a service. ID and Dir must be set; every other zero value is usable.
+type Config struct {
+	ID  replica.BrokerID
+	Dir string // the broker's data
+	// Brokers are the ids of all brokers of the cluster, this one among them; nil: this one alone.
+	Brokers []replica.BrokerID
+	// Controller is "manual" (failover is a command, and the broker with the lowest id keeps
+	// the decisions) or "first-alive" (each broker reckons). Empty is manual for one broker,
+	// else first-alive.
+	Controller string
+	// Acks is what a produce that does not say waits for; MinInSync is for Quorum, 0 is 1.
+	Acks      replica.Acks
+	MinInSync int
+	// GroupPartitions is how many partitions the groups' topic is made with; 0 is 8.
+	GroupPartitions int
+	// Retention is applied to each topic's partitions, now and then.
+	Retention commitlog.Retention
+
+	HealthEvery    time.Duration // between checks of another broker; 0 is 500 ms
+	FailAfter      int           // failed checks in a row that make a broker dead; 0 is 3
+	LagTimeout     time.Duration // an in-sync follower that lags so long counts no more; 0 is 10 s
+	WriteTimeout   time.Duration // longest that a write waits for followers; 0 is 10 s
+	RequestTimeout time.Duration // for another broker to answer; 0 is 30 s
+	ProbeTimeout   time.Duration // for a replica to report; 0 is 3 s
+
+	Log    commitlog.Options // of each partition; FS, Now and Logger in it are the service's too
+	Random io.Reader         // ids are drawn from it; nil: crypto/rand
+
+	// Send hands a message to another broker's Deliver, without waiting for it; it may be
+	// lost, repeated or late. An error says that it surely will not arrive. nil: there is
+	// no other broker.
+	Send func(to replica.BrokerID, m PeerMessage) error
+	// Go runs work that may take time; nil starts a goroutine.
+	Go func(func())
+	// Wake, if set, is told that Next is earlier than it was. It must not use the service.
+	Wake func()
+	// Observe, if set, is told what happens to replicas. It must not use the service.
+	Observe func(node.Event)
+
+	Design Design
+}
+
+// Design is what can be put in the place of the engine's own state machines, to try a
+// design. The zero value is the engine's.
+type Design struct {
+	// Machine makes a replica's state machine; nil is replica.New.
+	Machine func(cfg replica.Config, log replica.Log, highWatermark int64) replica.Machine
+	// NewGroup and RestoreGroup make a group's; nil are group.New and group.Restore.
+	NewGroup     func(name string, counts map[string]int) group.Machine
+	RestoreGroup func(snapshot []byte, counts map[string]int, now time.Time) (group.Machine, error)
+	// Choose picks leaders for the manual controller; nil is controller.Longest.
+	Choose controller.Choice
+}
+
+func (c Config) withDefaults() (Config, error) {
+	orElse := func(d *time.Duration, v time.Duration) {
+		if *d == 0 {
+			*d = v
+		}
+	}
+	orElse(&c.HealthEvery, 500*time.Millisecond)
+	orElse(&c.LagTimeout, 10*time.Second)
+	orElse(&c.WriteTimeout, 10*time.Second)
+	orElse(&c.RequestTimeout, 30*time.Second)
+	orElse(&c.ProbeTimeout, 3*time.Second)
+	if len(c.Brokers) == 0 {
+		c.Brokers = []replica.BrokerID{c.ID}
+	}
+	c.Brokers = slices.Sorted(slices.Values(c.Brokers))
+	if c.GroupPartitions == 0 {
+		c.GroupPartitions = 8
+	}
+	if c.Controller == "" {
+		c.Controller = "manual"
+		if len(c.Brokers) > 1 {
+			c.Controller = "first-alive"
+		}
+	}
+	if c.Log.FS == nil {
+		c.Log.FS = vfs.OS
+	}
+	if c.Log.Now == nil {
+		c.Log.Now = time.Now
+	}
+	if c.Log.Logger == nil {
+		c.Log.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Random == nil {
+		c.Random = rand.Reader
+	}
+	if c.Send == nil {
+		c.Send = func(to replica.BrokerID, _ PeerMessage) error { return fmt.Errorf("there is no way to broker %d", to) }
+	}
+	d := &c.Design
+	if d.NewGroup == nil {
+		d.NewGroup = func(name string, counts map[string]int) group.Machine { return group.New(name, counts) }
+	}
+	if d.RestoreGroup == nil {
+		d.RestoreGroup = func(snapshot []byte, counts map[string]int, now time.Time) (group.Machine, error) {
+			return group.Restore(snapshot, counts, now)
+		}
+	}
+	switch {
+	case c.ID <= replica.None:
+		return c, fmt.Errorf("service: the broker's id is %d; ids are positive", c.ID)
+	case c.Dir == "":
+		return c, fmt.Errorf("service: no data directory is given")
+	case !slices.Contains(c.Brokers, c.ID):
+		return c, fmt.Errorf("service: broker %d is not among the brokers %v", c.ID, c.Brokers)
+	case c.Controller != "manual" && c.Controller != "first-alive":
+		return c, fmt.Errorf("service: the controller is %q; it must be manual or first-alive", c.Controller)
+	}
+	return c, nil
+}

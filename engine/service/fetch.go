@@ -1,0 +1,217 @@
+package service
+
+import (
+	"sync"
+	"time"
+
+	"logbook/engine/commitlog"
+	"logbook/engine/node"
+	"logbook/engine/record"
+)
+
+// Fetch reads partitions, up to their high watermarks.
+type Fetch struct {
+	Partitions []FetchPartition
+	// MaxWait is how long to wait until some partition has a record, at most a minute.
+	MaxWait time.Duration
+}
+
+// FetchPartition says what to read of a partition.
+type FetchPartition struct {
+	Partition Partition
+	Offset    int64
+	MaxBytes  int // at least one frame is returned, however large
+	// LeaderEpoch is the highest that the reader has heard of; a leader that was replaced
+	// is found out by it.
+	LeaderEpoch int32
+}
+
+// Fetched is what was read of a partition: one consistent look.
+type Fetched struct {
+	Partition Partition
+	Err       error
+	Look      node.Look
+	Format    record.Format
+	Frames    []byte // as stored, each checked; the first may begin below the offset
+	Next      int64  // where to go on
+}
+
+// maxFetchWait is the longest that a fetch may wait for records.
+const maxFetchWait = time.Minute
+
+// Fetch reads, and calls done, once, with what it found in each partition, in the order
+// in which they were asked for: as soon as there are records in one of them, or an error,
+// or MaxWait is over. cancel makes it answer at once.
+//
+// Errors, for each partition: UnknownTopic, UnknownPartition, NotLeader, OutOfRange,
+// Unavailable, Damaged.
+func (s *Service) Fetch(q Fetch, done func([]Fetched)) (cancel func()) {
+	f := &fetch{s: s, q: q, done: done}
+	if wait := min(q.MaxWait, maxFetchWait); wait > 0 {
+		f.timer = s.after(wait, f.expire)
+		f.patient = true
+	}
+	s.work(f.look)
+	return f.expire
+}
+
+// fetch is a fetch that may have to wait.
+type fetch struct {
+	s     *Service
+	q     Fetch
+	done  func([]Fetched)
+	timer *timer
+
+	mu      sync.Mutex
+	patient bool // it may go on waiting
+	looking bool
+	again   bool // something has changed while it looked
+	ended   bool
+	cancels []func()
+}
+
+// look reads every partition, and answers or watches them.
+func (f *fetch) look() {
+	f.mu.Lock()
+	if f.ended || f.looking {
+		f.again = true
+		f.mu.Unlock()
+		return
+	}
+	f.looking = true
+	for _, cancel := range f.cancels {
+		cancel()
+	}
+	f.cancels = nil
+	f.mu.Unlock()
+	for {
+		out, ready := f.read()
+		f.mu.Lock()
+		if ready || !f.patient {
+			f.ended = true
+			f.mu.Unlock()
+			f.s.timers.stop(f.timer)
+			f.done(out)
+			return
+		}
+		if !f.again {
+			f.looking = false
+			f.mu.Unlock()
+			f.watch()
+			return
+		}
+		f.again = false
+		f.mu.Unlock()
+	}
+}
+
+func (f *fetch) read() (out []Fetched, ready bool) {
+	for _, q := range f.q.Partitions {
+		r := f.s.read(q)
+		if is[*node.OffsetNotAvailableError](r.Err) && f.q.MaxWait > 0 {
+			f.mu.Lock()
+			if f.patient {
+				r.Err = nil // it may be, soon
+			}
+			f.mu.Unlock()
+		}
+		ready = ready || r.Err != nil || len(r.Frames) > 0
+		out = append(out, r)
+	}
+	return out, ready
+}
+
+// read reads a partition.
+func (s *Service) read(q FetchPartition) Fetched {
+	r := Fetched{Partition: q.Partition, Next: q.Offset}
+	var c commitlog.Chunk
+	err := s.Image().Check(q.Partition)
+	if err == nil {
+		r.Look, c, err = s.node.Read(q.Partition, q.Offset, q.MaxBytes, q.LeaderEpoch)
+	}
+	if err != nil {
+		r.Err = s.fail(err)
+		return r
+	}
+	r.Format, r.Frames, r.Next = r.Look.Format, c.Frames, max(q.Offset, c.Next)
+	return r
+}
+
+// watch looks again when a partition has something new.
+func (f *fetch) watch() {
+	for _, q := range f.q.Partitions {
+		cancel := f.s.node.Watch(q.Partition, q.Offset, func() { f.s.work(f.look) })
+		f.mu.Lock()
+		if f.ended || f.looking {
+			f.mu.Unlock()
+			cancel()
+			return
+		}
+		f.cancels = append(f.cancels, cancel)
+		f.mu.Unlock()
+	}
+}
+
+// expire makes the fetch answer with what there is.
+func (f *fetch) expire() {
+	f.mu.Lock()
+	if f.ended || !f.patient {
+		f.mu.Unlock()
+		return
+	}
+	f.patient = false
+	f.mu.Unlock()
+	f.s.work(f.look)
+}
+
+// Where names an offset of a partition.
+type Where string
+
+const (
+	Earliest Where = "earliest" // the log start offset
+	Latest   Where = "latest"   // the high watermark: the offset after the last that can be read
+	AtTime   Where = "time"     // of the first record at or after a time; Latest where there is none
+)
+
+// ListOffset finds an offset of a partition.
+//
+// Errors: UnknownTopic, UnknownPartition, NotLeader, BadRequest, Unavailable, Damaged.
+func (s *Service) ListOffset(p Partition, where Where, at time.Time, done func(offset int64, look node.Look, err error)) {
+	err := s.Image().Check(p)
+	var look node.Look
+	if err == nil {
+		look, err = s.node.Look(p)
+	}
+	if err == nil && !look.Settled && where != Earliest {
+		err = &node.OffsetNotAvailableError{Partition: p, Broker: s.cfg.ID, HighWatermark: look.HighWatermark}
+	}
+	switch {
+	case err != nil:
+		done(0, look, s.fail(err))
+	case where == Earliest:
+		done(look.LogStartOffset, look, nil)
+	case where == Latest:
+		done(look.HighWatermark, look, nil)
+	case where == AtTime:
+		s.work(func() {
+			offset, err := s.offsetAt(p, at)
+			done(offset, look, s.fail(err))
+		})
+	default:
+		done(0, look, badRequest("an offset of kind %q; it must be %s, %s or %s", where, Earliest, Latest, AtTime))
+	}
+}
+
+// offsetAt looks a time up. Times that nanoseconds cannot count are before, or after, all
+// that a log can hold.
+func (s *Service) offsetAt(p Partition, at time.Time) (int64, error) {
+	const minNanos, maxNanos = -1 << 63, 1<<63 - 1
+	switch {
+	case at.Before(time.Unix(0, minNanos)):
+		return s.node.OffsetForTime(p, minNanos)
+	case at.After(time.Unix(0, maxNanos)):
+		look, err := s.node.Look(p)
+		return look.HighWatermark, err
+	}
+	return s.node.OffsetForTime(p, at.UnixNano())
+}

@@ -1,0 +1,100 @@
+package service
+
+import (
+	"time"
+
+	"logbook/engine/commitlog"
+	"logbook/engine/record"
+	"logbook/engine/replica"
+)
+
+// AnyPartition lets the key decide, or the turn.
+const AnyPartition = -1
+
+// Produce stores a batch in a partition.
+type Produce struct {
+	Topic     string
+	Partition int    // AnyPartition: Key decides, by the topic's rule, or the turn where it is nil
+	Key       []byte // of the first record
+	// Acks says when it is acknowledged; nil is the broker's default.
+	Acks  *replica.Acks
+	Batch *commitlog.Batch // the service's from then on
+	// Timeout is the longest that the followers are waited for; 0 is Config.WriteTimeout.
+	Timeout time.Duration
+}
+
+// NewBatch encodes records as Produce wants them, for who has records and not bytes.
+//
+// Errors: TooLarge, BadRequest.
+func (s *Service) NewBatch(records []record.Record) (*commitlog.Batch, error) {
+	format := s.cfg.Log.Format
+	if format == nil {
+		format = record.V2
+	}
+	limits := commitlog.Limits{MaxRecordBytes: s.cfg.Log.MaxRecordBytes, MaxKeyBytes: s.cfg.Log.MaxKeyBytes, MaxBatchBytes: s.cfg.Log.MaxBatchBytes}
+	b, err := commitlog.NewBatch(format, records, record.Encoding{Timestamp: s.now(), Compression: s.cfg.Log.Compression}, limits)
+	return b, s.fail(err)
+}
+
+// Produced says where a batch landed.
+type Produced struct {
+	Partition  int
+	BaseOffset int64
+	Timestamp  time.Time // of its first record, as stored
+}
+
+// Produce gives a batch its place in its partition before it returns, and calls done, once,
+// when it is acknowledged, or is not.
+//
+// Errors: UnknownTopic, UnknownPartition, BadRequest (a topic of the broker's own),
+// NotLeader, NotEnough, Replication, Unavailable, Damaged.
+func (s *Service) Produce(q Produce, done func(Produced, error)) {
+	fail := func(err error) { done(Produced{}, s.fail(err)) }
+	if IsInternal(q.Topic) {
+		fail(badRequest("topic %q is the broker's own", q.Topic))
+		return
+	}
+	p := Partition{Topic: q.Topic, ID: q.Partition}
+	if q.Partition == AnyPartition {
+		partitioner, n, err := s.Partitioner(q.Topic)
+		if err != nil {
+			fail(err)
+			return
+		}
+		p.ID = s.turns.Choose(q.Topic, partitioner, q.Key, n)
+	}
+	if err := s.Image().Check(p); err != nil {
+		fail(err)
+		return
+	}
+	acks := s.cfg.Acks
+	if q.Acks != nil {
+		acks = *q.Acks
+	}
+	stamp := q.Batch.Timestamp()
+	var limit *timer
+	cancel := make(chan func(), 1) // there once the batch has its place
+	if q.Timeout > 0 {
+		limit = s.after(q.Timeout, func() { s.run(func() { (<-cancel)() }) })
+	}
+	cancel <- s.node.Append(p, acks, 0, q.Batch, func(at commitlog.Appended, err error) {
+		s.timers.stop(limit)
+		if err != nil {
+			fail(err)
+			return
+		}
+		done(Produced{Partition: p.ID, BaseOffset: at.BaseOffset, Timestamp: stamp}, nil)
+	})
+}
+
+// DeleteRecords makes an offset the first that can be read of a partition, as far as that
+// is safe: never beyond the high watermark.
+//
+// Errors: NotLeader, OutOfRange, Unavailable, Damaged.
+func (s *Service) DeleteRecords(p Partition, below int64, done func(error)) {
+	if err := s.Image().Check(p); err != nil {
+		done(s.fail(err))
+		return
+	}
+	s.work(func() { done(s.fail(s.node.DeleteRecords(p, below))) })
+}

@@ -1,0 +1,348 @@
+package service
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"logbook/engine/controller"
+	"logbook/engine/metadata"
+	"logbook/engine/node"
+	"logbook/engine/replica"
+	"logbook/engine/topic"
+)
+
+// Partition names a partition of a topic.
+type Partition = topic.Partition
+
+// BrokerID names a broker.
+type BrokerID = replica.BrokerID
+
+// Service is one broker. It is safe for concurrent use.
+type Service struct {
+	cfg    Config
+	now    func() time.Time
+	logger *slog.Logger
+	node   *node.Node
+	store  *metadata.Store
+	groups *coordinator
+	timers timers
+	calls  peerCalls
+	turns  topic.Turns
+
+	control    serial             // what follows belongs to it
+	controller controller.Machine //
+	commands   map[uint64]func(controller.Done)
+	lastID     uint64
+
+	view        atomic.Pointer[view]
+	controlNext atomic.Int64 // when the controller wants to be ticked, in ns; 0: never
+
+	mu      sync.RWMutex // what follows
+	closed  bool
+	running sync.WaitGroup
+}
+
+// view is what the controller has decided, for everybody to look at.
+type view struct {
+	image *metadata.Image
+	alive map[BrokerID]bool
+}
+
+// Open opens a broker's data and recovers its replicas. Start begins its work.
+//
+// Errors: what is wrong with the configuration, *metadata.DamageError, *commitlog.LockedError.
+func Open(cfg Config) (*Service, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	s := &Service{cfg: cfg, now: cfg.Log.Now, logger: cfg.Log.Logger, commands: map[uint64]func(controller.Done){}}
+	s.control.run = s.run
+	s.calls.timers, s.calls.waiting = &s.timers, map[uint64]*peerCall{}
+	s.timers.wake = cfg.Wake
+	s.groups = newCoordinator(s)
+	if err := cfg.Log.FS.MkdirAll(cfg.Dir); err != nil {
+		return nil, fmt.Errorf("service: %w", err)
+	}
+	opt := cfg.Log
+	var image *metadata.Image
+	if s.store, image, err = metadata.OpenStore(filepath.Join(cfg.Dir, metadata.LogName), opt); err != nil {
+		return nil, err
+	}
+	s.node, err = node.Open(node.Options{
+		ID: cfg.ID, Dir: cfg.Dir, Send: s.sendReplica, Propose: s.propose, Log: cfg.Log, Machine: cfg.Design.Machine, Go: cfg.Go, Wake: cfg.Wake, Observe: cfg.Observe,
+		Replica: replica.Config{
+			MinInSync: cfg.MinInSync, LagTimeout: cfg.LagTimeout, WriteTimeout: cfg.WriteTimeout,
+			Heartbeat: cfg.HealthEvery, Retry: cfg.HealthEvery / 2,
+		},
+	})
+	if err != nil {
+		return nil, errors.Join(err, s.store.Close())
+	}
+	s.node.OpenReplicas(replicasOf(image, cfg.ID)...)
+	if s.controller, err = s.newController(image); err != nil {
+		return nil, errors.Join(err, s.node.Close(), s.store.Close())
+	}
+	s.publish()
+	return s, nil
+}
+
+// newController returns the controller that the configuration names. Nothing else depends
+// on its kind.
+func (s *Service) newController(image *metadata.Image) (controller.Machine, error) {
+	cfg := &s.cfg
+	if cfg.Controller == "first-alive" {
+		return controller.NewFirstAlive(controller.FirstAliveConfig{
+			ID: cfg.ID, Brokers: cfg.Brokers, HealthEvery: cfg.HealthEvery, FailAfter: cfg.FailAfter, RequestTimeout: time.Second, Standing: s.standing,
+		}, image)
+	}
+	return controller.NewManual(controller.ManualConfig{
+		ID: cfg.ID, At: cfg.Brokers[0], Brokers: cfg.Brokers, Choose: cfg.Design.Choose, HealthEvery: cfg.HealthEvery, FailAfter: cfg.FailAfter,
+		RequestTimeout: cfg.RequestTimeout, ProbeTimeout: cfg.ProbeTimeout, FirstVersion: max(1, s.now().UnixNano()),
+	}, image), nil
+}
+
+// standing says how far this broker's log of a partition has come.
+func (s *Service) standing(p Partition) (controller.Standing, bool) {
+	r := s.node.Report(p)
+	return controller.Standing{Partition: p, LastEpoch: r.LastEpoch, LogEndOffset: r.LogEndOffset}, r.Err == nil
+}
+
+// replicasOf returns the partitions of which a broker has a replica, in order.
+func replicasOf(image *metadata.Image, id BrokerID) []Partition {
+	var all []Partition
+	for _, name := range image.Topics() {
+		for i, a := range image.Topic(name).Partitions {
+			if slices.Contains(a.Replicas, id) {
+				all = append(all, Partition{Topic: name, ID: i})
+			}
+		}
+	}
+	return all
+}
+
+// ID is the broker's id.
+func (s *Service) ID() BrokerID { return s.cfg.ID }
+
+// Now is the service's clock.
+func (s *Service) Now() time.Time { return s.now() }
+
+// Image is what is decided, as far as this broker knows.
+func (s *Service) Image() *metadata.Image { return s.view.Load().image }
+
+// Controller is the kind of controller that decides about leaders.
+func (s *Service) Controller() string { return s.cfg.Controller }
+
+// ControllerID is the broker that topics are made and failovers called on; None: any.
+func (s *Service) ControllerID() BrokerID { return s.controller.ControllerID() }
+
+// Start begins the broker's work: the other brokers can be reached, as far as they are there.
+func (s *Service) Start() {
+	s.step(func(now time.Time) []controller.Effect { return s.controller.Start(now) })
+	if s.cfg.Retention.Age > 0 || s.cfg.Retention.Bytes > 0 {
+		s.after(retainEvery, s.retain)
+	}
+}
+
+// Tick lets time pass: what is due happens.
+func (s *Service) Tick() {
+	now := s.now()
+	s.timers.tick(now)
+	s.node.Tick()
+	if at := s.controlNext.Load(); at != 0 && now.UnixNano() >= at && s.controlNext.CompareAndSwap(at, 0) {
+		s.step(func(now time.Time) []controller.Effect { return s.controller.Tick(now) })
+	}
+}
+
+// Next is when Tick is due; zero if nothing waits for time to pass.
+func (s *Service) Next() time.Time {
+	next := s.timers.next()
+	sooner := func(t time.Time) {
+		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
+			next = t
+		}
+	}
+	sooner(s.node.NextTick())
+	if at := s.controlNext.Load(); at != 0 {
+		sooner(time.Unix(0, at))
+	}
+	return next
+}
+
+// after calls f later. f must not wait.
+func (s *Service) after(d time.Duration, f func()) *timer { return s.timers.set(s.now().Add(d), f) }
+
+// run does work that may take time, unless the service is closed: then it reports false.
+func (s *Service) run(f func()) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	switch {
+	case s.closed:
+		return false
+	case s.cfg.Go != nil:
+		s.cfg.Go(f)
+	default:
+		s.running.Go(f)
+	}
+	return true
+}
+
+func (s *Service) isClosed() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.closed
+}
+
+// work is run for what somebody waits for: where nothing is begun any more it is done here
+// and now, and finds that everything is closed.
+func (s *Service) work(f func()) {
+	if !s.run(f) {
+		f()
+	}
+}
+
+// step lets the controller take a step, after those that were asked for before.
+func (s *Service) step(input func(now time.Time) []controller.Effect) {
+	s.control.do(func() { s.perform(input(s.now())) })
+}
+
+// publish shows what the controller has decided. It is called on control.
+func (s *Service) publish() {
+	v := &view{image: s.controller.Image(), alive: map[BrokerID]bool{}}
+	for _, id := range s.cfg.Brokers {
+		v.alive[id] = id == s.cfg.ID || s.controller.Alive(id)
+	}
+	s.view.Store(v)
+	next := int64(0)
+	if t := s.controller.Next(); !t.IsZero() {
+		next = t.UnixNano()
+	}
+	if old := s.controlNext.Swap(next); s.cfg.Wake != nil && next != 0 && (old == 0 || next < old) {
+		s.cfg.Wake()
+	}
+}
+
+// perform carries the controller's effects out. It is called on control.
+func (s *Service) perform(effects []controller.Effect) {
+	s.publish()
+	for _, e := range effects {
+		switch e := e.(type) {
+		case controller.Send:
+			s.sendController(e)
+		case controller.Persist:
+			s.work(func() {
+				err := s.store.Append(e.Records)
+				s.step(func(now time.Time) []controller.Effect { return s.controller.Persisted(now, err) })
+			})
+		case controller.Decide:
+			s.decide(e.Partition, e.Assignment)
+		case controller.Reject:
+			s.node.Reject(e.Partition, e.Version, e.Why, e.Unsure)
+		case controller.MakeReplicas:
+			s.work(func() {
+				err := s.node.Create(partitions(e.Topic, e.Partitions)...)
+				s.step(func(now time.Time) []controller.Effect { return s.controller.ReplicasMade(now, e.ID, err) })
+			})
+		case controller.Silent:
+			s.node.Unreachable(e.Peer, e.Why)
+			s.calls.lost(e.Peer, e.Why)
+		case controller.Done:
+			if done := s.commands[e.ID]; done != nil {
+				delete(s.commands, e.ID)
+				done(e)
+			}
+		case controller.Warn:
+			s.logger.Warn(e.Text, "broker", s.cfg.ID)
+		default:
+			panic(fmt.Sprintf("service: an effect that nobody carries out: %T", e))
+		}
+	}
+}
+
+func partitions(name string, ids []int) []Partition {
+	out := make([]Partition, len(ids))
+	for i, id := range ids {
+		out[i] = Partition{Topic: name, ID: id}
+	}
+	return out
+}
+
+// decide hands a decision to the replica that it concerns.
+func (s *Service) decide(p Partition, a replica.Assignment) {
+	if s.node.Has(p) {
+		s.node.Assign(p, a)
+	} else {
+		s.run(func() {
+			s.node.OpenReplicas(p)
+			s.node.Assign(p, a)
+		})
+	}
+	if p.Topic == GroupsTopic {
+		s.groups.assigned(p, a)
+	}
+}
+
+// propose passes a leader's proposal on to the controller.
+func (s *Service) propose(p Partition, a replica.Assignment) {
+	s.step(func(now time.Time) []controller.Effect { return s.controller.Propose(now, p, a) })
+}
+
+// command gives the controller a command, and calls done with its outcome.
+func (s *Service) command(begin func(now time.Time, id uint64) []controller.Effect, done func(controller.Done)) {
+	s.step(func(now time.Time) []controller.Effect {
+		if s.isClosed() {
+			done(controller.Done{Err: ErrClosed})
+			return nil
+		}
+		s.lastID++
+		s.commands[s.lastID] = done
+		return begin(now, s.lastID)
+	})
+}
+
+// retainEvery is how often retention is looked at.
+const retainEvery = 30 * time.Second
+
+// retain applies retention to what this broker leads.
+func (s *Service) retain() {
+	s.run(func() {
+		for _, p := range s.node.Partitions() {
+			if IsInternal(p.Topic) {
+				continue
+			}
+			if err := s.node.Retain(p, s.cfg.Retention); err != nil && !is[*node.NotLeaderError](err) && !errors.Is(err, node.ErrClosed) {
+				s.logger.Error("retention failed", "partition", p, "error", err)
+			}
+		}
+		s.after(retainEvery, s.retain)
+	})
+}
+
+// Close ends all work and closes every file. Requests that wait are answered with an error.
+func (s *Service) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return ErrClosed
+	}
+	s.closed = true
+	s.mu.Unlock()
+	err := s.node.Close() // whoever waits for a replica hears of it
+	s.running.Wait()
+	s.groups.close()
+	s.calls.close()
+	s.timers.close()
+	s.control.do(func() {
+		for id, done := range s.commands {
+			delete(s.commands, id)
+			done(controller.Done{ID: id, Err: ErrClosed})
+		}
+	})
+	return errors.Join(err, s.store.Close())
+}

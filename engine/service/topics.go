@@ -1,0 +1,141 @@
+package service
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"logbook/engine/controller"
+	"logbook/engine/metadata"
+	"logbook/engine/replica"
+	"logbook/engine/topic"
+)
+
+// internalPrefix begins the names of topics that are the broker's own.
+const internalPrefix = "__"
+
+// IsInternal reports whether a topic is the broker's own, and not for clients to write to.
+func IsInternal(name string) bool { return strings.HasPrefix(name, internalPrefix) }
+
+// BrokerStatus is a broker of the cluster, as this one sees it.
+type BrokerStatus struct {
+	ID    BrokerID
+	Alive bool
+}
+
+// Brokers lists the brokers of the cluster, by ascending id.
+func (s *Service) Brokers() []BrokerStatus {
+	alive := s.view.Load().alive
+	out := make([]BrokerStatus, 0, len(s.cfg.Brokers))
+	for _, id := range s.cfg.Brokers {
+		out = append(out, BrokerStatus{ID: id, Alive: alive[id]})
+	}
+	return out
+}
+
+// Topics returns topics by their names, all of them without names, sorted. They must not
+// be changed.
+//
+// Errors: UnknownTopic.
+func (s *Service) Topics(names ...string) ([]*metadata.Topic, error) {
+	image := s.Image()
+	if len(names) == 0 {
+		names = image.Topics()
+	}
+	out := make([]*metadata.Topic, 0, len(names))
+	for _, name := range names {
+		t := image.Topic(name)
+		if t == nil {
+			return nil, s.fail(&topic.UnknownError{Name: name})
+		}
+		out = append(out, t)
+	}
+	return out, nil
+}
+
+// CreateTopic makes a topic. Zero values of Replication and Partitioner are defaults: as
+// many replicas as there are brokers, at most 3, and topic.Murmur2. ID is drawn.
+//
+// Errors: TopicExists, NotCoordinator (topics are made on another broker), BadRequest,
+// Unavailable.
+func (s *Service) CreateTopic(spec controller.TopicSpec, done func(*metadata.Topic, error)) {
+	if IsInternal(spec.Name) {
+		done(nil, badRequest("topic names that begin with %q are the broker's own", internalPrefix))
+		return
+	}
+	var err error
+	if spec.ID, err = topic.NewID(s.cfg.Random); err != nil {
+		done(nil, s.fail(err))
+		return
+	}
+	s.makeTopic(spec, done)
+}
+
+// makeTopic makes a topic, internal ones too, and lets this broker begin to lead what it
+// leads of it before it says so.
+func (s *Service) makeTopic(spec controller.TopicSpec, done func(*metadata.Topic, error)) {
+	if spec.Replication == 0 {
+		spec.Replication = min(3, len(s.cfg.Brokers))
+	}
+	if spec.Partitioner == "" {
+		spec.Partitioner = topic.Murmur2.Name()
+	}
+	if id := s.ControllerID(); id != replica.None && id != s.cfg.ID {
+		done(nil, &Error{Code: NotCoordinator, Leader: int32(id), Message: "topics are made on the broker that keeps the decisions"})
+		return
+	}
+	s.command(func(now time.Time, id uint64) []controller.Effect { return s.controller.CreateTopic(now, id, spec) }, func(d controller.Done) {
+		if d.Err != nil {
+			done(nil, s.fail(d.Err))
+			return
+		}
+		t := s.Image().Topic(spec.Name)
+		var left atomic.Int64
+		left.Store(int64(len(t.Partitions)) + 1)
+		ready := func() {
+			if left.Add(-1) == 0 {
+				done(t, nil)
+			}
+		}
+		for i := range t.Partitions {
+			s.node.Settle(Partition{Topic: spec.Name, ID: i}, ready)
+		}
+		ready()
+	})
+}
+
+// internalID is the id of a topic of the broker's own: the same in every cluster, whichever
+// broker makes it.
+func internalID(name string) topic.ID {
+	sum := sha256.Sum256([]byte(name))
+	id, _ := topic.NewID(bytes.NewReader(sum[:])) // there are bytes enough
+	return id
+}
+
+// counts looks up topics' partition counts.
+func (s *Service) counts(topics []string) (map[string]int, error) {
+	image := s.Image()
+	counts := map[string]int{}
+	for _, name := range topics {
+		t := image.Topic(name)
+		if t == nil {
+			return nil, &topic.UnknownError{Name: name}
+		}
+		counts[name] = len(t.Partitions)
+	}
+	return counts, nil
+}
+
+// Partitioner chooses partitions for a topic's records.
+//
+// Errors: UnknownTopic.
+func (s *Service) Partitioner(name string) (p topic.Partitioner, partitions int, err error) {
+	t := s.Image().Topic(name)
+	if t == nil {
+		return nil, 0, s.fail(&topic.UnknownError{Name: name})
+	}
+	p, err = topic.PartitionerByName(t.Partitioner)
+	return p, len(t.Partitions), s.fail(err)
+}
