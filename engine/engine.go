@@ -105,13 +105,6 @@ func (e *Engine) tick() {
 	}
 }
 
-// Stats returns what the log of a partition did since the engine was opened.
-//
-// Errors: failure.UnknownPartition.
-func (e *Engine) Stats(topicName string, partition int) (commitlog.Stats, error) {
-	return e.service.LogStats(stream.Partition{Topic: topicName, ID: partition})
-}
-
 // Close makes group members leave, sends what producers hold, and returns when no
 // goroutine of the engine's is left.
 func (e *Engine) Close() error {

@@ -171,7 +171,7 @@ func coordinated[T any](ctx context.Context, l *local, group string, begin func(
 
 func (l *local) Join(ctx context.Context, name string, q stream.Join) (stream.Joined, error) {
 	r := group.Request{
-		Member: q.Member, Instance: q.Instance, Topics: q.Topics, Assignor: q.Assignor, SessionTimeout: q.SessionTimeout, RebalanceTimeout: q.RebalanceTimeout, Owned: q.Owned,
+		Member: q.Member, NewMember: q.NewMember, Instance: q.Instance, Topics: q.Topics, Assignor: q.Assignor, SessionTimeout: q.SessionTimeout, RebalanceTimeout: q.RebalanceTimeout, Owned: q.Owned,
 	}
 	reply, err := coordinated(ctx, l, name, func(done func(service.GroupReply, error)) func() { return l.s.Join(name, r, done) })
 	return stream.Joined{Member: reply.Member, Generation: reply.Generation, Epoch: reply.Epoch}, err

@@ -293,8 +293,12 @@ func (c *Client) leader(topic string, id int) attempt {
 			if address != "" {
 				return address, nil
 			}
-			if _, err := c.Metadata(ctx, topic); err != nil {
+			m, err := c.Metadata(ctx, topic)
+			if err != nil {
 				return "", err
+			}
+			if n := len(m.Topics[0].Partitions); id < 0 || id >= n {
+				return "", &wire.Error{Code: wire.UnknownPartition, Message: fmt.Sprintf("topic %q has partitions 0 to %d, and no partition %d", topic, n-1, id)}
 			}
 			c.mu.Lock()
 			defer c.mu.Unlock()

@@ -122,7 +122,7 @@ func (t *transport) DeleteRecords(ctx context.Context, p stream.Partition, below
 
 func (t *transport) Join(ctx context.Context, group string, q stream.Join) (stream.Joined, error) {
 	r, err := retry[wire.JoinGroupReply](ctx, t.c, t.c.coordinator(group), "join_group", wire.JoinGroup{
-		Group: group, Member: q.Member, Instance: q.Instance, Topics: q.Topics, Assignor: q.Assignor,
+		Group: group, Member: q.Member, NewMember: q.NewMember, Instance: q.Instance, Topics: q.Topics, Assignor: q.Assignor,
 		SessionTimeoutMS: q.SessionTimeout.Milliseconds(), RebalanceTimeoutMS: q.RebalanceTimeout.Milliseconds(), Owned: toPartitions(q.Owned),
 	}, 2*max(q.SessionTimeout, q.RebalanceTimeout))
 	return stream.Joined{Member: r.Member, Generation: r.Generation, Epoch: r.CoordinatorEpoch}, failed(err)

@@ -257,15 +257,6 @@ func (c *Cluster) Close() error {
 	return errors.Join(append(problems, c.controller.Close())...)
 }
 
-// Brokers returns the ids of all brokers that ever started, and which of them run.
-func (c *Cluster) Brokers() (all []BrokerID, running map[BrokerID]bool) {
-	running = map[BrokerID]bool{}
-	for _, n := range c.network.all() {
-		running[n.ID()] = true
-	}
-	return c.controller.Image().Brokers(), running
-}
-
 // CreateTopic makes a topic, its replicas placed over the brokers as controller.Place
 // does. All brokers must run.
 //
@@ -316,19 +307,6 @@ type Appended struct {
 	Leader    BrokerID
 	Offset    int64
 	Timestamp time.Time
-}
-
-// Send routes a record by its key, or in turn if that is nil, and appends it.
-func (c *Cluster) Send(ctx context.Context, name string, r record.Record) (Appended, error) {
-	t := c.controller.Image().Topic(name)
-	if t == nil {
-		return Appended{}, &topic.UnknownError{Name: name}
-	}
-	partitioner, err := topic.PartitionerByName(t.Partitioner)
-	if err != nil {
-		return Appended{}, err
-	}
-	return c.Append(ctx, Partition{Topic: name, ID: c.turns.Choose(name, partitioner, r.Key, len(t.Partitions))}, r)
 }
 
 // Append appends records to a partition, through its leader, and returns when

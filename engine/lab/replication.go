@@ -49,13 +49,6 @@ func (r *Recorder) Show() {
 	show(protocol.MIMEImageSVG, r.diagram.SVG(), r.diagram.Text())
 }
 
-// SVG is what Show shows in a notebook.
-func (r *Recorder) SVG() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.diagram.SVG()
-}
-
 // Observe records an event. Of the messages it draws those that move records, and the
 // acknowledgements that follow; not the patient waiting in between.
 func (r *Recorder) Observe(e node.Event) {
@@ -127,12 +120,6 @@ func (r *Recorder) message(e node.Event) {
 func ShowReplicas(c *cluster.Cluster, p cluster.Partition) {
 	rows, hw := replicaRows(c, p)
 	show(protocol.MIMEImageSVG, replicasSVG(p, rows, hw), replicasText(rows, hw))
-}
-
-// ReplicasSVG is what ShowReplicas shows in a notebook.
-func ReplicasSVG(c *cluster.Cluster, p cluster.Partition) string {
-	rows, hw := replicaRows(c, p)
-	return replicasSVG(p, rows, hw)
 }
 
 type replicaRow struct {

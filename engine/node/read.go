@@ -159,15 +159,6 @@ func (n *Node) Status(p Partition) (replica.Status, error) {
 	return s, nil
 }
 
-// LogStats returns what a replica's log did since it was opened.
-func (n *Node) LogStats(p Partition) (commitlog.Stats, error) {
-	d, err := n.opened(p)
-	if err != nil {
-		return commitlog.Stats{}, err
-	}
-	return d.log.Stats(), nil
-}
-
 // Report describes a replica for the choice of a leader.
 func (n *Node) Report(p Partition) controller.Report {
 	r := controller.Report{Broker: n.opt.ID}

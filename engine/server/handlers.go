@@ -292,7 +292,7 @@ func listOffsets(s *session, q wire.ListOffsets, reply func(any, error)) {
 
 func joinGroup(s *session, q wire.JoinGroup, reply func(any, error)) {
 	r := group.Request{
-		Member: q.Member, Instance: q.Instance, Topics: q.Topics, Assignor: q.Assignor,
+		Member: q.Member, NewMember: q.NewMember, Instance: q.Instance, Topics: q.Topics, Assignor: q.Assignor,
 		SessionTimeout: time.Duration(q.SessionTimeoutMS) * time.Millisecond, RebalanceTimeout: time.Duration(q.RebalanceTimeoutMS) * time.Millisecond,
 	}
 	for _, p := range q.Owned {

@@ -9,6 +9,7 @@ import (
 	"logbook/engine/group"
 	"logbook/engine/record"
 	"logbook/engine/replica"
+	"logbook/engine/topic"
 )
 
 // What members and others ask of groups.
@@ -44,13 +45,18 @@ func (s *Service) Join(name string, r group.Request, done func(GroupReply, error
 		r.SessionTimeout = group.DefaultSessionTimeout
 	}
 	fresh := r.Member == ""
-	if fresh {
+	if !fresh {
+		r.NewMember = ""
+	} else if r.NewMember == "" {
 		id, err := randomText(s.cfg.Random)
 		if err != nil {
 			done(GroupReply{}, s.fail(err))
 			return func() {}
 		}
 		r.NewMember = name + "-" + id
+	} else if err := topic.CheckName("member", r.NewMember); err != nil {
+		done(GroupReply{}, s.fail(err))
+		return func() {}
 	}
 	if len(r.Topics) == 0 {
 		done(GroupReply{}, badRequest("a member needs a topic"))

@@ -61,12 +61,6 @@ func (s *Service) FrameDigests(p Partition, from int64, max int) ([]commitlog.Fr
 	return s.node.FrameDigests(p, from, max)
 }
 
-// LogStats returns what the log of this broker's replica did since it was opened.
-func (s *Service) LogStats(p Partition) (commitlog.Stats, error) {
-	st, err := s.node.LogStats(p)
-	return st, s.fail(err)
-}
-
 // Unusable lists this broker's replicas that can neither lead nor follow: damaged, missing,
 // or refused by the disk.
 func (s *Service) Unusable() []Partition {

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"container/heap"
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
@@ -25,6 +24,7 @@ type world struct {
 	now      time.Time
 
 	events eventHeap
+	soon   []event // those that happen now
 	seq    uint64
 
 	brokers []*broker // by id - 1
@@ -39,31 +39,76 @@ type world struct {
 	stopped bool
 }
 
+// event is something that happens. Of those at one time, the one that was asked for first
+// comes first.
 type event struct {
-	at  time.Time
+	at  int64 // ns since the beginning
 	seq uint64
 	do  func()
 }
 
+func (e event) before(o event) bool { return e.at < o.at || e.at == o.at && e.seq < o.seq }
+
+// eventHeap has the next event first. It is container/heap's, without its boxes: most of a
+// simulation's time goes through here.
 type eventHeap []event
 
-func (h eventHeap) Len() int { return len(h) }
-func (h eventHeap) Less(i, j int) bool {
-	return h[i].at.Before(h[j].at) || h[i].at.Equal(h[j].at) && h[i].seq < h[j].seq
+func (h *eventHeap) push(e event) {
+	*h = append(*h, e)
+	s := *h
+	for i := len(s) - 1; i > 0; {
+		parent := (i - 1) / 2
+		if !s[i].before(s[parent]) {
+			return
+		}
+		s[i], s[parent] = s[parent], s[i]
+		i = parent
+	}
 }
-func (h eventHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h *eventHeap) Push(x any)   { *h = append(*h, x.(event)) }
-func (h *eventHeap) Pop() any {
-	old := *h
-	x := old[len(old)-1]
-	*h = old[:len(old)-1]
-	return x
+
+func (h *eventHeap) pop() event {
+	s := *h
+	first, last := s[0], len(s)-1
+	s[0], s[last] = s[last], event{}
+	s = s[:last]
+	*h = s
+	for i := 0; ; {
+		least := i
+		for child := 2*i + 1; child <= 2*i+2 && child < last; child++ {
+			if s[child].before(s[least]) {
+				least = child
+			}
+		}
+		if least == i {
+			return first
+		}
+		s[i], s[least] = s[least], s[i]
+		i = least
+	}
 }
 
 // after lets something happen later.
 func (w *world) after(d time.Duration, do func()) {
 	w.seq++
-	heap.Push(&w.events, event{w.now.Add(d), w.seq, do})
+	e := event{int64(w.now.Sub(w.zero) + d), w.seq, do}
+	if d == 0 {
+		w.soon = append(w.soon, e) // in order by itself
+		return
+	}
+	w.events.push(e)
+}
+
+// next takes out the next event that is due, if there is one.
+func (w *world) next(until int64) (event, bool) {
+	if len(w.soon) > 0 && (len(w.events) == 0 || w.soon[0].before(w.events[0])) {
+		e := w.soon[0]
+		w.soon = w.soon[1:]
+		return e, true
+	}
+	if len(w.events) == 0 || w.events[0].at > until {
+		return event{}, false
+	}
+	return w.events.pop(), true
 }
 
 // every repeats something until the end.
@@ -81,13 +126,15 @@ func (w *world) every(d time.Duration, do func()) {
 
 // run lets events happen until a time.
 func (w *world) run(until time.Duration) {
-	end := w.zero.Add(until)
-	for len(w.events) > 0 && !w.events[0].at.After(end) {
-		e := heap.Pop(&w.events).(event)
-		w.now = e.at
+	for {
+		e, ok := w.next(int64(until))
+		if !ok {
+			w.now = w.zero.Add(until)
+			return
+		}
+		w.now = w.zero.Add(time.Duration(e.at))
 		e.do()
 	}
-	w.now = end
 }
 
 // note writes a line of the trace.
@@ -203,7 +250,7 @@ func RunDesign(s Schedule, d Design) (Result, error) {
 }
 
 // recovery is how long after the faults everything must be well again.
-const recovery = 40 * time.Second
+const recovery = 25 * time.Second
 
 // step makes a step of the schedule happen.
 func (w *world) step(s Step) {

@@ -1,7 +1,9 @@
 package stream
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"maps"
 	"slices"
@@ -41,6 +43,7 @@ type Member struct {
 
 	mu         sync.Mutex
 	id         string
+	wanted     string // the id of its first join
 	generation int32
 	epoch      int32 // the highest of a coordinator heard of
 	owned      map[Partition]*owned
@@ -113,7 +116,7 @@ func (m *Member) giveUp() {
 // leave tells the group, if it knows the member.
 func (m *Member) leave() {
 	m.mu.Lock()
-	id := m.id
+	id := cmp.Or(m.id, m.wanted)
 	m.mu.Unlock()
 	if id == "" || m.opt.Instance != "" {
 		return
@@ -134,8 +137,11 @@ func (m *Member) membership() Membership {
 func (m *Member) join(ctx context.Context) error {
 	for ctx.Err() == nil {
 		m.mu.Lock()
+		if m.id == "" {
+			m.wanted = m.group[:min(len(m.group), 200)] + "-" + rand.Text()[:12]
+		}
 		q := Join{
-			Member: m.id, Instance: m.opt.Instance, Topics: m.opt.Topics, Assignor: m.opt.Assignor,
+			Member: m.id, NewMember: m.wanted, Instance: m.opt.Instance, Topics: m.opt.Topics, Assignor: m.opt.Assignor,
 			SessionTimeout: m.opt.SessionTimeout, RebalanceTimeout: m.opt.RebalanceTimeout, Owned: slices.SortedFunc(maps.Keys(m.owned), Partition.Compare),
 		}
 		m.mu.Unlock()

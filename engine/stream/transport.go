@@ -101,6 +101,7 @@ const (
 // Join is a member's wish to be part of the next generation.
 type Join struct {
 	Member           string // "" in the first
+	NewMember        string // in the first: the id that it is to get, so that it can leave whatever becomes of the reply
 	Instance         string // static member: the same across restarts
 	Topics           []string
 	Assignor         string // "" is roundrobin

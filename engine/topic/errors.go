@@ -4,7 +4,7 @@ import "fmt"
 
 // NameError: a topic (or consumer, or group) cannot have this name.
 type NameError struct {
-	What   string // "topic", "consumer", "group"
+	What   string // "topic", "consumer", "group", "member"
 	Name   string
 	Reason string
 }

@@ -186,6 +186,7 @@ type FindCoordinatorReply struct {
 type JoinGroup struct {
 	Group              string           `json:"group"`
 	Member             string           `json:"member,omitempty" doc:"empty in the first join"`
+	NewMember          string           `json:"new_member,omitempty" doc:"in the first join: the id that the member is to get; empty: the broker makes one. Who chooses it can leave, also when no reply came"`
 	Instance           string           `json:"instance,omitempty" doc:"makes the member static: it keeps its partitions across a restart"`
 	Topics             []string         `json:"topics"`
 	Assignor           string           `json:"assignor,omitempty" doc:"roundrobin (the default), range or cooperative-sticky"`

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	_ "logbook/engine/record/compression" // batches in snappy, lz4 and zstd can be read
 	"logbook/engine/wire"
 )
 
