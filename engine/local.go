@@ -153,8 +153,8 @@ func (l *local) Offset(ctx context.Context, p stream.Partition, where stream.Whe
 	})
 }
 
-func (l *local) DeleteRecords(ctx context.Context, p stream.Partition, below int64) error {
-	return just(ctx, func(done func(error)) { l.s.DeleteRecords(p, below, done) })
+func (l *local) DeleteRecords(ctx context.Context, p stream.Partition, below int64) (int64, error) {
+	return call(ctx, func(done func(int64, error)) { l.s.DeleteRecords(p, below, done) })
 }
 
 // coordinated calls a group's coordinator, which is made ready first if need be.

@@ -104,10 +104,10 @@ func (c *Client) listOffsets(ctx context.Context, q wire.ListOffsets) (int64, er
 }
 
 // DeleteRecords makes an offset the first that can be read of a partition, as far as that is
-// safe.
-func (c *Client) DeleteRecords(ctx context.Context, name string, partition int, below int64) error {
-	_, err := retry[wire.Empty](ctx, c, c.leader(name, partition), "delete_records", wire.DeleteRecords{Topic: name, Partition: partition, Below: below}, 0)
-	return err
+// safe. It returns the first that can be read.
+func (c *Client) DeleteRecords(ctx context.Context, name string, partition int, below int64) (int64, error) {
+	r, err := retry[wire.DeleteRecordsReply](ctx, c, c.leader(name, partition), "delete_records", wire.DeleteRecords{Topic: name, Partition: partition, Below: below}, 0)
+	return r.LogStartOffset, err
 }
 
 // Status describes a partition, replica by replica.

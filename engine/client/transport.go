@@ -116,8 +116,9 @@ func (t *transport) Offset(ctx context.Context, p stream.Partition, where stream
 	return offset, failed(err)
 }
 
-func (t *transport) DeleteRecords(ctx context.Context, p stream.Partition, below int64) error {
-	return failed(t.c.DeleteRecords(ctx, p.Topic, p.ID, below))
+func (t *transport) DeleteRecords(ctx context.Context, p stream.Partition, below int64) (int64, error) {
+	start, err := t.c.DeleteRecords(ctx, p.Topic, p.ID, below)
+	return start, failed(err)
 }
 
 func (t *transport) Join(ctx context.Context, group string, q stream.Join) (stream.Joined, error) {

@@ -11,31 +11,34 @@ import (
 
 // DeleteRecords removes the records below an offset from a partition that this node leads,
 // as far as consumers may read; the followers' logs follow. Where the offset lies within a
-// batch the rest of it goes too, but to readers the log starts at the offset.
+// batch the rest of it goes too, but to readers the log starts at the offset. It returns the
+// log start offset.
 //
 // Errors: those of Look, and of commitlog.Log.AdvanceLogStart.
-func (n *Node) DeleteRecords(p Partition, below int64) error {
+func (n *Node) DeleteRecords(p Partition, below int64) (int64, error) {
 	return n.trim(p, func(l *commitlog.Log, hw int64) error { return l.AdvanceLogStart(min(below, hw)) })
 }
 
 // Retain applies retention to a partition that this node leads, as far as consumers may
 // read; the followers' logs follow.
 func (n *Node) Retain(p Partition, r commitlog.Retention) error {
-	return n.trim(p, func(l *commitlog.Log, hw int64) error {
+	_, err := n.trim(p, func(l *commitlog.Log, hw int64) error {
 		r.Below = hw
 		_, err := l.Retain(r)
 		return err
 	})
+	return err
 }
 
-func (n *Node) trim(p Partition, cut func(l *commitlog.Log, hw int64) error) error {
+func (n *Node) trim(p Partition, cut func(l *commitlog.Log, hw int64) error) (start int64, err error) {
 	d, look, err := n.look(p)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	err = cut(d.log, look.HighWatermark)
-	d.perform(d.step(func(r replica.Machine) []replica.Effect { return r.Trimmed(n.now(), d.log.StartOffset()) }))
-	return err
+	start = d.log.StartOffset()
+	d.perform(d.step(func(r replica.Machine) []replica.Effect { return r.Trimmed(n.now(), start) }))
+	return start, err
 }
 
 // CatchUp makes a follower's replica catch up with its leader; see replica.CatchUp. done is

@@ -52,7 +52,9 @@ var handlers = map[string]handler{
 	"fetch":        on(fetch),
 	"list_offsets": on(listOffsets),
 	"delete_records": on(func(s *session, q wire.DeleteRecords, reply func(any, error)) {
-		s.b.service.DeleteRecords(service.Partition{Topic: q.Topic, ID: q.Partition}, q.Below, done(reply))
+		s.b.service.DeleteRecords(service.Partition{Topic: q.Topic, ID: q.Partition}, q.Below, func(start int64, err error) {
+			reply(wire.DeleteRecordsReply{LogStartOffset: start}, err)
+		})
 	}),
 
 	"find_coordinator": on(func(s *session, q wire.FindCoordinator, reply func(any, error)) {

@@ -368,7 +368,7 @@ func (sh *shard) compacted(first int64, err error) {
 		sh.end(unavailable("the groups' state could not be stored: %v", err))
 	default:
 		sh.s.run(func() {
-			if err := sh.s.node.DeleteRecords(sh.p, first); err != nil && !is[*node.NotLeaderError](err) {
+			if _, err := sh.s.node.DeleteRecords(sh.p, first); err != nil && !is[*node.NotLeaderError](err) {
 				sh.s.logger.Warn("the groups' log could not be made shorter", "partition", sh.p, "error", err)
 			}
 		})

@@ -88,13 +88,16 @@ func (s *Service) Produce(q Produce, done func(Produced, error)) {
 }
 
 // DeleteRecords makes an offset the first that can be read of a partition, as far as that
-// is safe: never beyond the high watermark.
+// is safe: never beyond the high watermark. done gets the log start offset.
 //
 // Errors: NotLeader, OutOfRange, Unavailable, Damaged.
-func (s *Service) DeleteRecords(p Partition, below int64, done func(error)) {
+func (s *Service) DeleteRecords(p Partition, below int64, done func(int64, error)) {
 	if err := s.Image().Check(p); err != nil {
-		done(s.fail(err))
+		done(0, s.fail(err))
 		return
 	}
-	s.work(func() { done(s.fail(s.node.DeleteRecords(p, below))) })
+	s.work(func() {
+		start, err := s.node.DeleteRecords(p, below)
+		done(start, s.fail(err))
+	})
 }

@@ -264,20 +264,17 @@ func (b *broker) observe(e node.Event) {
 
 // person is who is at a cluster with the manual controller: now and then they look, and
 // fail over what has no leader, on the broker that keeps the decisions, while it is there.
+// Messages that are late or lost do not make them fail over: they ask again.
 func (w *world) person() {
 	keeper := w.brokers[0]
 	if !keeper.up {
 		return
 	}
-	alive := map[replica.BrokerID]bool{}
-	for _, b := range keeper.service.Brokers() {
-		alive[b.ID] = b.Alive
-	}
 	image := keeper.service.Image()
 	for _, name := range image.Topics() {
 		for i, a := range image.Topic(name).Partitions {
 			p := topic.Partition{Topic: name, ID: i}
-			if alive[a.Leader] && !keeper.troubled(a.Leader, p) {
+			if !w.unreachable(a.Leader) && !w.troubled(a.Leader) {
 				continue
 			}
 			keeper.service.Failover(p, func(f controller.FailoverResult, err error) {
@@ -289,8 +286,15 @@ func (w *world) person() {
 	}
 }
 
+// unreachable reports whether the broker that keeps the decisions cannot reach a leader,
+// however often it tries.
+func (w *world) unreachable(leader replica.BrokerID) bool {
+	id := int(leader)
+	return id < 1 || !w.brokers[id-1].up || w.links[[2]int{1, id}] || w.links[[2]int{id, 1}]
+}
+
 // troubled reports whether a leader cannot use its log, as its broker's page would show.
-func (b *broker) troubled(leader replica.BrokerID, p topic.Partition) bool {
-	o := b.w.brokers[leader-1]
+func (w *world) troubled(leader replica.BrokerID) bool {
+	o := w.brokers[leader-1]
 	return o.up && len(o.service.Unusable()) > 0
 }

@@ -159,11 +159,13 @@ func (c *Client) Topics(ctx context.Context) ([]string, error) {
 }
 
 // DeleteRecords makes an offset the first that can be read of a partition: what lies below
-// is gone for good.
+// is gone for good. It returns the first that is left, which is lower where not every
+// replica has the records yet.
 //
 // Errors: failure.OutOfRange, failure.UnknownTopic, failure.Unavailable.
-func (c *Client) DeleteRecords(ctx context.Context, topicName string, partition int, below int64) error {
-	return c.check(c.t.DeleteRecords(ctx, Partition{Topic: topicName, ID: partition}, below))
+func (c *Client) DeleteRecords(ctx context.Context, topicName string, partition int, below int64) (int64, error) {
+	start, err := c.t.DeleteRecords(ctx, Partition{Topic: topicName, ID: partition}, below)
+	return start, c.check(err)
 }
 
 // Committed returns the committed offset of a consumer or group in a partition; ok is false

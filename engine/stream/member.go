@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -210,13 +211,18 @@ func (m *Member) take(ctx context.Context, joined Joined, partitions []Partition
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, p := range fresh {
-		m.positions[p] = starts[p]
-		ctx, stop := context.WithCancel(m.ctx)
-		o := &owned{stop: stop}
-		m.owned[p] = o
-		m.work.Go(func() { m.read(ctx, o, p, starts[p]) })
+		m.readFrom(p, starts[p])
 	}
 	return nil
+}
+
+// readFrom begins to read a partition. The lock is held.
+func (m *Member) readFrom(p Partition, offset int64) {
+	m.positions[p] = offset
+	ctx, stop := context.WithCancel(m.ctx)
+	o := &owned{stop: stop}
+	m.owned[p] = o
+	m.work.Go(func() { m.read(ctx, o, p, offset) })
 }
 
 // assign gives up what is not in partitions.
@@ -363,6 +369,27 @@ func (m *Member) deliver(max int) []Delivered {
 		m.positions[b.p] = b.next
 	}
 	return out
+}
+
+// Seek goes on at an offset of one of the member's partitions; see Reset.
+//
+// Errors: failure.BadRequest (the partition is not the member's), failure.Fenced, ErrClosed.
+func (m *Member) Seek(p Partition, offset int64) error {
+	if err := m.refusal(); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return ErrClosed
+	}
+	o := m.owned[p]
+	if o == nil {
+		return &failure.Error{Code: failure.BadRequest, Message: fmt.Sprintf("%s is not this member's at the moment; see Assignment", p)}
+	}
+	o.stop()
+	m.readFrom(p, offset)
+	return nil
 }
 
 // Commit stores how far the member has come in each of its partitions: after the last

@@ -209,7 +209,9 @@ func TestResetWhenRetentionHasOvertakenThePosition(t *testing.T) {
 			r := start(t, c, stream.ResetError)
 			fetch(t, r, 1)
 			require.NoError(t, r.Commit(t.Context()))
-			require.NoError(t, c.DeleteRecords(t.Context(), "events", 0, 10))
+			first, err := c.DeleteRecords(t.Context(), "events", 0, 10)
+			require.NoError(t, err)
+			require.EqualValues(t, 10, first)
 			records, err := start(t, c, policy).Fetch(t.Context(), 2)
 			member, merr := c.JoinGroup(t.Context(), "worker", stream.MemberOptions{Topics: []string{"events"}, Reset: policy})
 			require.NoError(t, merr)
@@ -223,6 +225,13 @@ func TestResetWhenRetentionHasOvertakenThePosition(t *testing.T) {
 					require.ErrorAs(t, err, &oor)
 					assert.Equal(t, []int64{1, 10, 20}, []int64{oor.Position, oor.First, oor.After})
 				}
+				require.NoError(t, member.Seek(stream.Partition{Topic: "events"}, 15))
+				delivered, err := member.Fetch(t.Context(), 2)
+				require.NoError(t, err)
+				assert.Equal(t, int64(15), delivered[0].Offset)
+				var f *failure.Error
+				require.ErrorAs(t, member.Seek(stream.Partition{Topic: "events", ID: 9}, 0), &f)
+				assert.Equal(t, failure.BadRequest, f.Code)
 			case stream.ResetToEarliest:
 				require.NoError(t, err)
 				assert.Equal(t, "10 11 ", values(records))

@@ -24,8 +24,8 @@ type Transport interface {
 	Fetch(ctx context.Context, q Fetch) (Fetched, error)
 	// Offset finds an offset of a partition; at is for AtTime.
 	Offset(ctx context.Context, p Partition, where Where, at time.Time) (int64, error)
-	// DeleteRecords makes an offset the first that can be read.
-	DeleteRecords(ctx context.Context, p Partition, below int64) error
+	// DeleteRecords makes an offset the first that can be read, and returns the first that is.
+	DeleteRecords(ctx context.Context, p Partition, below int64) (int64, error)
 
 	// Join, Sync, Heartbeat, Leave and Commit are what members of a group say.
 	Join(ctx context.Context, group string, q Join) (Joined, error)

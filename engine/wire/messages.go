@@ -20,7 +20,7 @@ var Messages = []Message{
 	{"produce", "Stores records in a partition, through its leader.", Produce{}, ProduceReply{}},
 	{"fetch", "Reads records from a partition, up to its high watermark; waits for some if asked to.", Fetch{}, FetchReply{}},
 	{"list_offsets", "Finds an offset: the first, the one behind the last, or the first at or after a time.", ListOffsets{}, ListOffsetsReply{}},
-	{"delete_records", "Makes an offset the first that can be read of a partition, as far as that is safe: what lies below is gone.", DeleteRecords{}, Empty{}},
+	{"delete_records", "Makes an offset the first that can be read of a partition, as far as that is safe: what lies below is gone.", DeleteRecords{}, DeleteRecordsReply{}},
 	{"find_coordinator", "Says which broker coordinates a group.", FindCoordinator{}, FindCoordinatorReply{}},
 	{"join_group", "Becomes a member of a group's next generation. The reply comes when that begins.", JoinGroup{}, JoinGroupReply{}},
 	{"sync_group", "Fetches the member's partitions.", MemberRequest{}, SyncGroupReply{}},
@@ -170,6 +170,11 @@ type DeleteRecords struct {
 	Topic     string `json:"topic"`
 	Partition int    `json:"partition"`
 	Below     int64  `json:"below" doc:"the first offset that stays"`
+}
+
+// DeleteRecordsReply says what is left.
+type DeleteRecordsReply struct {
+	LogStartOffset int64 `json:"log_start" doc:"the first offset that can be read"`
 }
 
 // FindCoordinator asks for a group's coordinator.

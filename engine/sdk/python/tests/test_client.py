@@ -13,7 +13,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "src"))
 
-from logbook import BrokerError, Client, Consumer, GroupConsumer, LogbookError, Producer, ProtocolError, Unreachable  # noqa: E402
+from logbook import BrokerError, Client, Consumer, GroupConsumer, LogbookError, OffsetOutOfRange, Producer, ProtocolError, Unreachable  # noqa: E402
 from logbook.connection import decode_frame, encode_frame  # noqa: E402
 from logbook.routing import partition_for  # noqa: E402
 
@@ -103,6 +103,39 @@ class Online(unittest.TestCase):
             self.assertEqual(caught.exception.code, "offset_out_of_range")
             self.assertEqual(caught.exception.log_start, 0)
 
+    def test_reset(self) -> None:
+        """Records that retention removed are reported, or skipped by choice; never in silence."""
+        for reset in ("error", "earliest", "latest"):
+            topic = f"overtaken-{reset}"
+            with Producer([self.address]) as p:
+                p.client.create_topic(topic)
+                for v in (b"0", b"1", b"2", b"3"):
+                    p.send(topic, v)
+                first = Consumer([self.address], topic, reset=reset)
+                member = GroupConsumer([self.address], topic, [topic], reset=reset)
+                if reset == "latest":
+                    member.seek(topic, 0, 0)
+                self.assertEqual(p.client.delete_records(topic, 0, 2), 2)
+                first.seek(1)
+                for reader, seek in ((first, first.seek), (member, lambda offset: member.seek(topic, 0, offset))):
+                    if reset == "error":
+                        for _ in range(2):
+                            with self.assertRaises(OffsetOutOfRange) as caught:
+                                reader.fetch(wait=5.0)
+                            e = caught.exception
+                            self.assertEqual((e.topic, e.partition, e.log_start, e.log_end), (topic, 0, 2, 4))
+                            self.assertIn(f"offset {e.position} of {topic}/0 is gone: the log starts at 2 now", str(e))
+                        seek(3)
+                    if reset == "latest":
+                        self.assertEqual(reader.fetch(), [])
+                        p.send(topic, b"new")
+                    want = {"error": b"3", "earliest": b"2", "latest": b"new"}[reset]
+                    self.assertEqual(next_value(reader), want)
+                first.close()
+                member.close()
+        with self.assertRaises(ValueError):
+            Consumer([self.address], "t", reset="sometimes")
+
     def test_errors_are_clear(self) -> None:
         with Producer([self.address], patience=0.3) as p:
             with self.assertRaises(BrokerError) as caught:
@@ -141,6 +174,13 @@ class Online(unittest.TestCase):
         a.close()
         with GroupConsumer([self.address], "g", ["shared"]) as c:
             self.assertEqual(c.fetch(wait=0.3), [], "all is committed")
+
+
+def next_value(reader) -> bytes:  # type: ignore[no-untyped-def]
+    while True:
+        records = reader.fetch(wait=5.0)
+        if records:
+            return records[0].value
 
 
 def read(member: GroupConsumer, n: int) -> set[bytes]:

@@ -2,7 +2,7 @@
 
 from .client import Client, Produced, Record
 from .consumer import Consumer
-from .errors import BrokerError, LogbookError, ProtocolError, Unreachable
+from .errors import BrokerError, LogbookError, OffsetOutOfRange, ProtocolError, Unreachable
 from .group import GroupConsumer
 from .producer import Producer
 
@@ -12,6 +12,7 @@ __all__ = [
     "Consumer",
     "GroupConsumer",
     "LogbookError",
+    "OffsetOutOfRange",
     "Produced",
     "Producer",
     "ProtocolError",

@@ -161,12 +161,16 @@ class Client:
         return self._list_offsets(topic, partition, "earliest")
 
     def latest(self, topic: str, partition: int) -> int:
-        """The offset behind the last record that can be read."""
+        """The offset after the last record that can be read."""
         return self._list_offsets(topic, partition, "latest")
 
     def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int:
         """The offset of the first record at or after a time."""
         return self._list_offsets(topic, partition, "time", timestamp_ms)
+
+    def delete_records(self, topic: str, partition: int, before: int) -> int:
+        """Remove the records before an offset, as far as that is safe. Returns the first that is left."""
+        return int(self.on_leader(topic, partition, "delete_records", {"topic": topic, "partition": partition, "below": before})["log_start"])
 
     def _list_offsets(self, topic: str, partition: int, at: str, timestamp_ms: int = 0) -> int:
         request = {"topic": topic, "partition": partition, "at": at, "timestamp_ms": timestamp_ms}
@@ -274,8 +278,8 @@ class Client:
                 moved(None)
             except BrokerError as e:
                 error, redirected = e, False
-                rumour = e.code == "unknown_topic" and time.monotonic() - began < 1.0  # news of a topic takes a moment
-                if not (e.temporary or rumour):
+                unheard = e.code == "unknown_topic" and time.monotonic() - began < 1.0  # news of a topic takes a moment
+                if not (e.temporary or unheard):
                     raise
                 if e.code in ("not_leader", "not_coordinator") and e.address:
                     moved(e.address)

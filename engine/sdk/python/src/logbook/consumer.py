@@ -6,12 +6,15 @@ import ssl
 from typing import Iterator, Optional, Sequence, Union
 
 from .client import Client, Record
+from .errors import BrokerError, after_reset, check_reset
 
 
 class Consumer:
     """Reads one partition from where it is told. Keeps no progress; see ``GroupConsumer`` for that.
 
-    ``start`` is ``earliest``, ``latest`` or an offset. For one thread.
+    ``start`` is ``earliest``, ``latest`` or an offset. ``reset`` says what becomes of a
+    position that the log does not reach any more: ``error`` raises ``OffsetOutOfRange``,
+    ``earliest`` and ``latest`` go on at the log's first offset or its end. For one thread.
     """
 
     def __init__(
@@ -21,6 +24,7 @@ class Consumer:
         partition: int = 0,
         start: Union[str, int] = "earliest",
         *,
+        reset: str = "error",
         timeout: float = 10.0,
         patience: float = 30.0,
         token: str = "",
@@ -28,6 +32,8 @@ class Consumer:
     ) -> None:
         if not isinstance(start, int) and start not in ("earliest", "latest"):
             raise ValueError(f"start is {start!r}; it must be earliest, latest or an offset")
+        check_reset(reset)
+        self._reset = reset
         self.client = Client(brokers, timeout=timeout, patience=patience, token=token, tls=tls)
         self.topic = topic
         self.partition = partition
@@ -53,8 +59,18 @@ class Consumer:
         self._position = offset
 
     def fetch(self, wait: float = 0.0, max_bytes: int = 1 << 20) -> list[Record]:
-        """The next records; none if there are none within ``wait`` seconds."""
-        records, self._position, _ = self.client.fetch(self.topic, self.partition, self.position, wait, max_bytes)
+        """The next records; none if there are none within ``wait`` seconds.
+
+        Raises ``OffsetOutOfRange`` where the log does not reach the position any more, unless a
+        ``reset`` was chosen.
+        """
+        try:
+            records, self._position, _ = self.client.fetch(self.topic, self.partition, self.position, wait, max_bytes)
+        except BrokerError as e:
+            if e.code != "offset_out_of_range":
+                raise
+            self._position = after_reset(self._reset, self.topic, self.partition, self.position, e)
+            records = []
         return records
 
     def __iter__(self) -> Iterator[Record]:

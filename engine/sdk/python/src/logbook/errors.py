@@ -43,3 +43,41 @@ class BrokerError(LogbookError):
     def temporary(self) -> bool:
         """Whether the same request may succeed later, or elsewhere."""
         return self.code in ("not_leader", "not_coordinator", "unavailable", "not_enough_replicas")
+
+
+RESETS = ("error", "earliest", "latest")
+
+
+class OffsetOutOfRange(BrokerError):
+    """A position that the log does not reach any more.
+
+    Retention has removed what was next (``position < log_start``), or a failover lost the end
+    of the log (``position > log_end``). Seek to go on, or choose a ``reset``.
+    """
+
+    def __init__(self, topic: str, partition: int, position: int, cause: BrokerError) -> None:
+        log_start, log_end = cause.log_start or 0, cause.log_end or 0
+        if position < log_start:
+            message = f"offset {position} of {topic}/{partition} is gone: the log starts at {log_start} now"
+        else:
+            message = f"offset {position} of {topic}/{partition} is not there any more: the log ends at {log_end}; what was read after that is lost"
+        message += "; seek to go on, or choose a reset"
+        super().__init__({"code": cause.code, "message": message, "log_start": log_start, "log_end": log_end})
+        self.topic = topic
+        self.partition = partition
+        self.position = position
+
+
+def after_reset(reset: str, topic: str, partition: int, position: int, cause: BrokerError) -> int:
+    """Where a reader goes on whose position the log does not reach; raises where nothing was chosen."""
+    if reset == "earliest":
+        return cause.log_start or 0
+    if reset == "latest":
+        return cause.log_end or 0
+    raise OffsetOutOfRange(topic, partition, position, cause) from cause
+
+
+def check_reset(reset: str) -> None:
+    """Refuse what is no reset."""
+    if reset not in RESETS:
+        raise ValueError(f"reset is {reset!r}; it must be error, earliest or latest")

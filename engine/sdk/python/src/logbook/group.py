@@ -8,7 +8,7 @@ import time
 from typing import Any, Optional, Sequence
 
 from .client import Client, Record
-from .errors import BrokerError, LogbookError
+from .errors import BrokerError, LogbookError, after_reset, check_reset
 
 Partition = tuple[str, int]
 
@@ -18,8 +18,11 @@ class GroupConsumer:
 
     A thread sends heartbeats, three in a session, and joins again when the group
     rebalances. ``fetch`` returns records of the partitions that are the member's at the
-    moment, and ``commit`` stores how far it has come. Where nothing is committed it starts
-    at ``start``: ``earliest`` or ``latest``. For one thread, beside its own.
+    moment, and ``commit`` stores how far it has come. ``reset`` says what becomes of a
+    position that the log does not reach any more: ``error`` raises ``OffsetOutOfRange``,
+    ``earliest`` and ``latest`` go on at the log's first offset or its end. Where nothing is
+    committed the member starts at the first offset, or with ``latest`` at the end. For one
+    thread, beside its own.
     """
 
     def __init__(
@@ -28,7 +31,7 @@ class GroupConsumer:
         group: str,
         topics: Sequence[str],
         *,
-        start: str = "earliest",
+        reset: str = "error",
         session_timeout: float = 10.0,
         assignor: str = "",
         instance: str = "",
@@ -37,11 +40,10 @@ class GroupConsumer:
         token: str = "",
         tls: Optional[ssl.SSLContext] = None,
     ) -> None:
-        if start not in ("earliest", "latest"):
-            raise ValueError(f"start is {start!r}; it must be earliest or latest")
+        check_reset(reset)
         self.group = group
         self._topics = list(topics)
-        self._start = start
+        self._reset = reset
         self._session = session_timeout
         self._assignor = assignor
         self._instance = instance
@@ -137,7 +139,7 @@ class GroupConsumer:
                 kept[o["topic"], o["partition"]] = o["offset"]
             for t, p in fresh:
                 if (t, p) not in kept:
-                    find = self._control.earliest if self._start == "earliest" else self._control.latest
+                    find = self._control.latest if self._reset == "latest" else self._control.earliest
                     kept[t, p] = find(t, p)
         with self._lock:
             self._member, self._generation, self._positions = joined["member"], joined["generation"], kept
@@ -174,7 +176,8 @@ class GroupConsumer:
     def fetch(self, wait: float = 0.0, max_bytes: int = 1 << 20) -> list[Record]:
         """The next records of one of the member's partitions; none if there are none within ``wait`` seconds.
 
-        Raises what went wrong with the membership since the last call.
+        Raises ``OffsetOutOfRange`` where the log does not reach a position any more, unless a
+        ``reset`` was chosen, and what went wrong with the membership since the last call.
         """
         deadline = time.monotonic() + wait
         while True:
@@ -202,13 +205,22 @@ class GroupConsumer:
         except BrokerError as e:
             if e.code != "offset_out_of_range":
                 raise
-            # Retention has removed what was next, or a failover lost what was read.
-            records, following = [], max(min(offset, e.log_end or 0), e.log_start or 0)
+            with self._lock:
+                if self._positions.get((topic, partition)) != offset:
+                    return []  # another's by now
+            records, following = [], after_reset(self._reset, topic, partition, offset, e)
         with self._lock:
             if self._positions.get((topic, partition)) != offset:
                 return []  # another's by now
             self._positions[topic, partition] = following
         return records
+
+    def seek(self, topic: str, partition: int, offset: int) -> None:
+        """Go on at an offset of one of the member's partitions."""
+        with self._lock:
+            if (topic, partition) not in self._positions:
+                raise LogbookError(f"{topic}/{partition} is not this member's at the moment; see assignment")
+            self._positions[topic, partition] = offset
 
     def commit(self) -> bool:
         """Store how far the member has come. ``False``: a rebalance came first, and records may be seen again."""
