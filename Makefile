@@ -5,34 +5,46 @@ export JUPYTER_PATH := $(BUILD)/jupyter
 export JUPYTER_DATA_DIR := $(BUILD)/jupyter/data
 export JUPYTER_CONFIG_DIR := $(BUILD)/jupyter/config
 export JUPYTER_RUNTIME_DIR := $(BUILD)/jupyter/runtime
+PYTHON = "$(BUILD)/venv/bin/python"
 
 # For example: make notebook JUPYTER_FLAGS="--no-browser --port 9999"
 JUPYTER_FLAGS ?=
 # Jupyter wants to be told that root means it.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
+# What make check looks at, for example: make check PKG=./engine/replica
+PKG ?= ./engine/...
+
 .DEFAULT_GOAL := help
-.PHONY: help notebook test lint tools weave unweave bench crash mutants fuzz clean
+.PHONY: help notebook test check lint tools linter weave unweave bench crash mutants fuzz clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
 
 notebook: tools ## install what is missing and open the lessons in Jupyter
 	@# Trusting our own notebooks lets Jupyter show their pictures before they are run.
-	@$(BUILD)/venv/bin/python -m nbformat.sign "$(CURDIR)"/notebooks/*.ipynb > /dev/null
-	$(BUILD)/venv/bin/python -m jupyterlab --notebook-dir="$(CURDIR)/notebooks" $(AS_ROOT) $(JUPYTER_FLAGS)
+	@$(PYTHON) -m nbformat.sign "$(CURDIR)"/notebooks/*.ipynb > /dev/null
+	$(PYTHON) -m jupyterlab --notebook-dir="$(CURDIR)/notebooks" $(AS_ROOT) $(JUPYTER_FLAGS)
 
 test: tools lint ## everything CI runs: lint, all tests under the race detector, all notebooks in the kernel
 	go test -race ./...
 	go run ./tutorials/weave -check -run
 
-lint: tools ## formatting, vet, staticcheck
+check: ## the short tests of PKG, without Jupyter: for while you work
 	@test -z "$$(gofmt -l engine tutorials)" || { gofmt -l engine tutorials; echo "run: gofmt -w engine tutorials"; exit 1; }
-	go vet ./...
-	$(BUILD)/bin/staticcheck ./...
+	go vet $(PKG)
+	go test -short -race $(PKG)
+
+lint: linter ## what .golangci.yml demands: formatting, vet, staticcheck and more
+	"$(BUILD)/bin/golangci-lint" run ./...
 
 tools: ## build the kernel and install Jupyter into .build
 	@notebooks/kernel/install
+
+linter:
+	@test "$(BUILD)/bin/golangci-lint" -nt tools/go.mod || { \
+		echo "building the linter (a minute, once)"; \
+		cd tools && GOBIN="$(BUILD)/bin" go install tool && touch "$(BUILD)/bin/golangci-lint"; }
 
 weave: ## write notebooks and tests from the literate sources, executing them in the kernel
 	@$(MAKE) --no-print-directory tools
@@ -52,10 +64,11 @@ mutants: ## plant bugs in the log and in replication, and show that each is caug
 	go run ./engine/mutate
 
 fuzz: ## every fuzz target for 30 seconds
-	@for target in $$(grep -rho 'func Fuzz[A-Za-z0-9]*' --include='*_test.go' engine | awk '{print $$2}'); do \
-		pkg=$$(grep -rl "func $$target(" --include='*_test.go' engine | head -1 | xargs dirname); \
-		echo "$$target"; go test -run - -fuzz "^$$target\$$" -fuzztime 30s -fuzzminimizetime 10x ./$$pkg || exit 1; \
+	@grep -rno 'func Fuzz[A-Za-z0-9]*' --include='*_test.go' engine | sed 's|\(.*\)/[^/]*:[0-9]*:func |./\1 |' | \
+	while read -r pkg target; do \
+		echo "$$pkg $$target"; \
+		go test -run - -fuzz "^$$target\$$" -fuzztime 30s -fuzzminimizetime 10x "$$pkg" < /dev/null || exit 1; \
 	done
 
 clean: ## remove everything that was built or installed
-	rm -rf $(BUILD)
+	rm -rf "$(BUILD)"

@@ -45,9 +45,6 @@ type Engine struct {
 	clock   sync.WaitGroup
 }
 
-// syncPatience is how long the other partitions' writes wait for one whose sync hangs.
-const syncPatience = time.Second
-
 // Open opens the engine in a directory, or makes it.
 //
 // Errors: those of service.Open; *commitlog.LockedError when another process has it.

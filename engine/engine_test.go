@@ -259,7 +259,7 @@ func TestCloseLeavesNoGoroutine(t *testing.T) {
 	assert.LessOrEqual(t, runtime.NumGoroutine(), before+1)
 }
 
-// A group's commits are held to the log like any others.
+// A group's commits are checked against the log like any others.
 func TestGroupOffsetsNeverGoBackOrAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := openMem(t, vfs.NewMem())

@@ -56,12 +56,6 @@ func call[T any](ctx context.Context, begin func(done func(T, error))) (T, error
 	})
 }
 
-// just is call for a request whose outcome is an error alone.
-func just(ctx context.Context, begin func(done func(error))) error {
-	_, err := call(ctx, func(done func(struct{}, error)) { begin(func(err error) { done(struct{}{}, err) }) })
-	return err
-}
-
 func fromTopic(t *metadata.Topic) stream.Topic {
 	return stream.Topic{Name: t.Name, Partitions: len(t.Partitions), Replication: t.Replication, Partitioner: t.Partitioner}
 }

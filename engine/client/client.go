@@ -42,6 +42,11 @@ type Options struct {
 
 // Client is a client of a cluster. It is safe for concurrent use, and keeps one connection
 // to each broker that it has to do with.
+//
+// Every request may fail with ErrClosed, with the context's error, with a net.Error where no
+// broker could be reached for as long as Options.Patience, and with a *wire.Error, of which
+// each method lists the codes. Unavailable, NotLeader and NotCoordinator mean that it was so
+// for that long; Unauthorized that Options.Token is not the brokers'.
 type Client struct {
 	opt Options
 	ctx context.Context
@@ -59,6 +64,8 @@ type Client struct {
 }
 
 // New returns a client. It connects when it has something to ask.
+//
+// Errors: what is wrong with the options.
 func New(opt Options) (*Client, error) {
 	if len(opt.Brokers) == 0 {
 		return nil, errors.New("client: no broker to connect to; give host:port of one at least")
@@ -85,7 +92,7 @@ func New(opt Options) (*Client, error) {
 	return c, nil
 }
 
-// Close closes every connection. Calls under way fail.
+// Close closes every connection. Calls under way fail with ErrClosed. It returns no error.
 func (c *Client) Close() error {
 	c.end()
 	c.mu.Lock()
@@ -198,8 +205,8 @@ func retry[R any](ctx context.Context, c *Client, a attempt, kind string, reques
 	}
 }
 
-// rumour is how long the news of a topic may take to come around.
-const rumour = time.Second
+// newTopicDelay is how long the news of a topic may take to come around.
+const newTopicDelay = time.Second
 
 // judge says whether an error may pass, and whether it named another broker to ask.
 func (c *Client) judge(err error, a attempt, began time.Time) (again, redirected bool) {
@@ -216,7 +223,7 @@ func (c *Client) judge(err error, a attempt, began time.Time) (again, redirected
 	case we.Code == wire.UnknownTopic:
 		// A topic that was just made may not have come around to all brokers.
 		a.moved("")
-		return time.Since(began) < rumour, false
+		return time.Since(began) < newTopicDelay, false
 	}
 	if we.Temporary() {
 		a.moved("")
@@ -243,6 +250,8 @@ func (c *Client) anyBroker() attempt {
 }
 
 // Metadata describes the cluster; without names, all topics.
+//
+// Errors: wire.UnknownTopic, and those of every request.
 func (c *Client) Metadata(ctx context.Context, topics ...string) (wire.MetadataReply, error) {
 	m, err := retry[wire.MetadataReply](ctx, c, c.anyBroker(), "metadata", wire.Metadata{Topics: topics}, 0)
 	if err == nil {

@@ -12,6 +12,9 @@ import (
 const AnyPartition = -1
 
 // CreateTopic makes a topic.
+//
+// Errors: wire.TopicExists, BadRequest (the name, the counts or the partitioner), Unavailable
+// (not enough brokers, or no controller), and those of every request.
 func (c *Client) CreateTopic(ctx context.Context, t wire.CreateTopic) (wire.Topic, error) {
 	r, err := retry[wire.CreateTopicReply](ctx, c, c.anyBroker(), "create_topic", t, 0)
 	return r.Topic, err
@@ -28,6 +31,11 @@ type Produced struct {
 // Produce stores records in a partition as one batch, and returns when acks ("leader",
 // "all", "quorum", or "" for the broker's default) is satisfied. With AnyPartition the
 // first record's key decides, by the topic's rule; without a key, partitions take turns.
+//
+// Errors: wire.UnknownTopic, UnknownPartition, BadRequest, TooLarge, Replication (stored on
+// the leader, not on all of its in-sync replicas), NotEnough, Damaged, NotLeader, Unavailable,
+// and those of every request. After a broken connection the batch is sent again, so it may be
+// stored twice.
 func (c *Client) Produce(ctx context.Context, name string, partition int, acks string, records ...wire.Record) (Produced, error) {
 	if partition == AnyPartition {
 		var key []byte
@@ -61,6 +69,8 @@ func (c *Client) route(ctx context.Context, name string, key []byte) (int, error
 }
 
 // Topic describes a topic: its partition count and rule do not change.
+//
+// Errors: wire.UnknownTopic, and those of every request.
 func (c *Client) Topic(ctx context.Context, name string) (wire.Topic, error) {
 	c.mu.Lock()
 	t, ok := c.topics[name]
@@ -76,6 +86,9 @@ func (c *Client) Topic(ctx context.Context, name string) (wire.Topic, error) {
 }
 
 // Fetch reads records of a partition from an offset on. It waits up to wait for the first.
+//
+// Errors: wire.OutOfRange, with what there is; UnknownTopic, UnknownPartition, Damaged,
+// NotLeader, Unavailable, and those of every request.
 func (c *Client) Fetch(ctx context.Context, name string, partition int, offset int64, maxBytes int, wait time.Duration) (wire.FetchReply, error) {
 	r, err := retry[wire.FetchReply](ctx, c, c.leader(name, partition), "fetch",
 		wire.Fetch{Topic: name, Partition: partition, Offset: offset, MaxBytes: maxBytes, WaitMS: wait.Milliseconds(), LeaderEpoch: c.epoch(name, partition, 0)}, wait)
@@ -83,17 +96,25 @@ func (c *Client) Fetch(ctx context.Context, name string, partition int, offset i
 	return r, err
 }
 
-// Earliest, Latest and OffsetAt find offsets of a partition.
+// Earliest is the first offset of a partition that can be read.
+//
+// Errors: wire.UnknownTopic, UnknownPartition, Damaged, NotLeader, Unavailable, and those of
+// every request.
 func (c *Client) Earliest(ctx context.Context, name string, partition int) (int64, error) {
 	return c.listOffsets(ctx, wire.ListOffsets{Topic: name, Partition: partition, At: "earliest"})
 }
 
-// Latest is the offset behind the last record that can be read.
+// Latest is the offset after the last record that can be read.
+//
+// Errors: those of Earliest.
 func (c *Client) Latest(ctx context.Context, name string, partition int) (int64, error) {
 	return c.listOffsets(ctx, wire.ListOffsets{Topic: name, Partition: partition, At: "latest"})
 }
 
-// OffsetAt is the offset of the first record at or after a time.
+// OffsetAt is the offset of the first record at or after a time; where there is none, the
+// offset after the last record.
+//
+// Errors: those of Earliest.
 func (c *Client) OffsetAt(ctx context.Context, name string, partition int, at time.Time) (int64, error) {
 	return c.listOffsets(ctx, wire.ListOffsets{Topic: name, Partition: partition, At: "time", Timestamp: at.UnixMilli()})
 }
@@ -105,34 +126,50 @@ func (c *Client) listOffsets(ctx context.Context, q wire.ListOffsets) (int64, er
 
 // DeleteRecords makes an offset the first that can be read of a partition, as far as that is
 // safe. It returns the first that can be read.
+//
+// Errors: those of Earliest.
 func (c *Client) DeleteRecords(ctx context.Context, name string, partition int, below int64) (int64, error) {
 	r, err := retry[wire.DeleteRecordsReply](ctx, c, c.leader(name, partition), "delete_records", wire.DeleteRecords{Topic: name, Partition: partition, Below: below}, 0)
 	return r.LogStartOffset, err
 }
 
-// Status describes a partition, replica by replica.
+// Status describes a partition, replica by replica. What a broker that cannot be asked holds
+// is missing from it, not an error.
+//
+// Errors: wire.UnknownTopic, UnknownPartition, and those of every request.
 func (c *Client) Status(ctx context.Context, name string, partition int) (wire.StatusReply, error) {
 	return retry[wire.StatusReply](ctx, c, c.anyBroker(), "status", wire.PartitionRequest{Topic: name, Partition: partition}, 5*time.Second)
 }
 
 // Failover gives a partition whose leader is gone a new one.
+//
+// Errors: wire.LeaderAvailable, NoEligible, BadRequest (the controller decides by itself),
+// UnknownTopic, UnknownPartition, Unavailable, and those of every request.
 func (c *Client) Failover(ctx context.Context, name string, partition int) (wire.FailoverReply, error) {
 	return retry[wire.FailoverReply](ctx, c, c.anyBroker(), "failover", wire.PartitionRequest{Topic: name, Partition: partition}, 30*time.Second)
 }
 
 // CatchUp makes a broker's replica copy what it lacks, after comparing what it has.
+//
+// Errors: wire.Diverged, BadRequest (the broker leads the partition or has no replica of
+// it), Damaged, UnknownTopic, UnknownPartition, Unavailable, and those of every request.
 func (c *Client) CatchUp(ctx context.Context, id wire.BrokerID, name string, partition int) error {
 	_, err := retry[wire.Empty](ctx, c, c.broker(id), "catch_up", wire.PartitionRequest{Topic: name, Partition: partition}, time.Hour)
 	return err
 }
 
-// Recover makes a broker's replica what its leader's is, and active again.
+// Recover makes a broker's replica what its leader's is, and in sync again. What the leader
+// does not have is cut off.
+//
+// Errors: those of CatchUp.
 func (c *Client) Recover(ctx context.Context, id wire.BrokerID, name string, partition int) error {
 	_, err := retry[wire.Empty](ctx, c, c.broker(id), "recover", wire.PartitionRequest{Topic: name, Partition: partition}, time.Hour)
 	return err
 }
 
-// Groups lists the groups of all brokers that answer.
+// Groups lists the groups of all brokers that live.
+//
+// Errors: those of every request.
 func (c *Client) Groups(ctx context.Context) ([]string, error) {
 	m, err := c.Metadata(ctx)
 	if err != nil {
@@ -153,11 +190,16 @@ func (c *Client) Groups(ctx context.Context) ([]string, error) {
 }
 
 // Group describes a group: members, partitions, committed offsets and lag.
+//
+// Errors: wire.BadRequest (no such name), NotCoordinator, Unavailable, and those of every
+// request.
 func (c *Client) Group(ctx context.Context, name string) (wire.DescribeGroupReply, error) {
 	return retry[wire.DescribeGroupReply](ctx, c, c.coordinator(name), "describe_group", wire.DescribeGroup{Group: name}, 5*time.Second)
 }
 
 // Committed returns a group's committed offsets; without partitions, all.
+//
+// Errors: those of Group.
 func (c *Client) Committed(ctx context.Context, group string, partitions ...wire.TopicPartition) ([]wire.CommitOffset, error) {
 	return c.committedSince(ctx, group, 0, partitions)
 }
@@ -171,6 +213,9 @@ func (c *Client) committedSince(ctx context.Context, group string, epoch int32, 
 }
 
 // ResetOffsets sets the committed offsets of a group that has no members.
+//
+// Errors: those of Group, of which wire.BadRequest also means that it has members or that an
+// offset lies beyond the log's end; wire.UnknownTopic, UnknownPartition.
 func (c *Client) ResetOffsets(ctx context.Context, group string, offsets ...wire.CommitOffset) error {
 	_, err := retry[wire.Empty](ctx, c, c.coordinator(group), "commit_offsets", wire.CommitOffsets{Group: group, Offsets: offsets, Reset: true}, 0)
 	return err

@@ -61,7 +61,6 @@ type Cluster struct {
 
 	mu     sync.Mutex // starting and stopping, one at a time
 	closed bool
-	turns  topic.Turns // for records without a key
 }
 
 // Open reads the cluster's decisions from a directory, or begins a new cluster. Its

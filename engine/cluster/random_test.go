@@ -37,6 +37,9 @@ var (
 //	go test -run TestRandomHistories ./engine/cluster -seeds 10000
 //	go test -run TestRandomHistories ./engine/cluster -seeds 1 -seed 4711
 func TestRandomHistories(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a long enumeration")
+	}
 	total := 0
 	seen := map[string]int{}
 	for s := *seed; s < *seed+uint64(*seeds); s++ {

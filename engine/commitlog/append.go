@@ -216,7 +216,7 @@ func (l *Log) syncActive() error {
 	if err := l.note(false, both); err != nil || !l.strictTail() {
 		return err
 	}
-	// Formats 0 and 1 have no checksum: zeros of a preallocated file behind the start of
+	// Formats 0 and 1 have no checksum: zeros of a preallocated file after the start of
 	// a torn frame look like its payload. Nothing above the mark can be believed there,
 	// so the mark must be durable before anything is acknowledged: a second sync.
 	return l.mark.file.Sync()

@@ -42,7 +42,7 @@ func TestKnownFaultClasses(t *testing.T) {
 		{"a hole: the second of two unsynced writes persisted", edit(log(active), func(b []byte) []byte {
 			return append(append(b[:tail(b)], make([]byte, 70)...), batchAt(13, 0)...)
 		}), "", 12, true},
-		{"stray byte behind the end", edit(log(active), func(b []byte) []byte { return append(b[:tail(b)], 'x') }), "", 12, true},
+		{"stray byte after the end", edit(log(active), func(b []byte) []byte { return append(b[:tail(b)], 'x') }), "", 12, true},
 		{"acknowledged bytes zeroed", edit(log(active), func(b []byte) []byte { clear(b[tail(b)-40:]); return b }), "no frame", 0, false},
 		{"acknowledged record cut off at its edge", edit(log(active), func(b []byte) []byte { return b[:tail(b)/2] }), "were synced", 0, false},
 		{"flipped length in the last record", edit(log(active), func(b []byte) []byte { b[tail(b)/2+9] ^= 0x40; return b }), "no frame", 0, false},
@@ -134,7 +134,7 @@ func batchAt(offset int64, epoch int32) []byte {
 	return b
 }
 
-// appendTorn puts the first n bytes of the next batch behind the frames.
+// appendTorn puts the first n bytes of the next batch after the frames.
 func appendTorn(n int) func([]byte) []byte {
 	return func(b []byte) []byte {
 		return append(b[:activeBytes], batchAt(12, 0)[:n]...)

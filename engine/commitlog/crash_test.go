@@ -307,6 +307,9 @@ func (r *run) retain() error {
 }
 
 func TestCrashEnumeration(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a long enumeration")
+	}
 	all := os.Getenv("LOGBOOK_CRASH") == "all"
 	limit := 10
 	if all {

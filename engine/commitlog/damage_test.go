@@ -95,6 +95,9 @@ func examine(disk *vfs.Mem, f record.Format, want []record.Record) (outcome, err
 // reported, or a cache is rebuilt and nothing is missing or changed; no format ever
 // loses a record silently.
 func TestEveryFlipAndCut(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a long enumeration")
+	}
 	flips, cuts := 0, 0
 	counts := map[string]int{}
 	for _, close := range []bool{true, false} {

@@ -19,6 +19,9 @@ import (
 // that is not durable; appends are refused from then on, though the disk works again;
 // what was acknowledged can still be read; and a reopened log has it and goes on.
 func TestEveryFailingOperation(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a long enumeration")
+	}
 	tried := 0
 	eachFormat(t, func(t *testing.T, f record.Format) {
 		opt := commitlog.Options{Format: f, SegmentBytes: 300, CheckpointBytes: 200, IndexBytes: 100, Now: ticking()}

@@ -37,8 +37,8 @@ type SegmentInfo struct {
 	Newest        time.Time
 	IndexEntries  int    // 0: the index file is missing or not to be believed
 	IndexProblem  string // why not
-	Damage        error  // what stands behind the whole frames, if it is neither the end nor zeros
-	UnusedZeros   int64  // preallocated bytes behind the frames
+	Damage        error  // what stands after the whole frames, if it is neither the end nor zeros
+	UnusedZeros   int64  // preallocated bytes after the frames
 	Closed, Known bool   // closed: later segments follow; known: the checkpoint lists it
 }
 

@@ -87,7 +87,7 @@ func Open(dir string, opt Options) (*Log, error) {
 	}
 	l := &Log{dir: dir, opt: opt, fs: opt.FS}
 	if err := l.open(); err != nil {
-		l.release()
+		_ = l.release() // what went wrong first is what counts
 		return nil, err
 	}
 	l.queue = l.newCohort()

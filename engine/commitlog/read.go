@@ -36,7 +36,7 @@ func (l *Log) NewReader(from int64) (*Reader, error) {
 	return &Reader{log: l, next: from}, nil
 }
 
-// NextOffset is the offset behind the last frame that Next returned.
+// NextOffset is the offset after the last frame that Next returned.
 func (r *Reader) NextOffset() int64 { return r.next }
 
 // Next returns the next frame. Its bytes are the reader's and good until the next call.
@@ -61,7 +61,7 @@ func (r *Reader) Next() (record.Frame, error) {
 			continue // an empty segment, or before the one we were asked for
 		}
 		if err == nil && frame.BaseOffset > r.next && !r.log.compacted.Load() {
-			err = &sequenceError{"it begins behind the offset that is due"}
+			err = &sequenceError{"it begins after the offset that is due"}
 		}
 		if err == nil && frame.NextOffset() > r.bound {
 			err = &sequenceError{fmt.Sprintf("it reaches to offset %d, its segment only to %d", frame.LastOffset, r.bound-1)}
@@ -139,7 +139,7 @@ func (r *Reader) explain(at int64, err error) error {
 	return r.log.damage(r.segment.path, at, r.next, err)
 }
 
-// Read returns the record at an offset, or behind it where compaction removed it, as a copy.
+// Read returns the record at an offset, or after it where compaction removed it, as a copy.
 //
 // Errors: *OffsetOutOfRangeError (also at the log end), *CorruptionError, ErrClosed.
 func (l *Log) Read(offset int64) (record.Record, error) {

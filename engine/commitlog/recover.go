@@ -276,7 +276,7 @@ func (l *Log) openSegments(c *checkpoint, m mark) (tail, error) {
 	return l.openUnlisted(bases, end, m)
 }
 
-// openUnlisted opens the segments behind the ones that the checkpoint lists: the active
+// openUnlisted opens the segments after the ones that the checkpoint lists: the active
 // one, and before it those that were closed just before a crash.
 func (l *Log) openUnlisted(bases []int64, end int64, m mark) (tail, error) {
 	t := tail{next: bases[0], relist: len(bases) > 1, unlisted: len(l.segments), marked: m.segment, position: m.position}

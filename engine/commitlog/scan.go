@@ -28,7 +28,7 @@ func (s *scanner) reset(f vfs.File, format record.Format, pos, limit int64) {
 	s.file, s.format, s.pos, s.limit, s.lo, s.hi = f, format, pos, limit, 0, 0
 }
 
-// next returns the frame at pos and moves behind it; its bytes are good until the next
+// next returns the frame at pos and moves after it; its bytes are good until the next
 // call. It returns io.EOF at limit, a *record.FrameError for bytes that are no frame
 // (then pos stays), and the file's own error when reading fails.
 func (s *scanner) next() (record.Frame, error) {
@@ -61,7 +61,7 @@ func (s *scanner) next() (record.Frame, error) {
 	}
 }
 
-// fill makes at least need bytes available behind lo, and as many more as fit. need is
+// fill makes at least need bytes available after lo, and as many more as fit. need is
 // never more than what is left of the range, which bounds what it allocates.
 func (s *scanner) fill(need int) error {
 	if cap(s.buf)-s.lo < need || s.lo == s.hi {

@@ -20,7 +20,7 @@ type segment struct {
 	file      vfs.File
 	size      int64 // bytes of frames
 	end       int64 // offset after the last one
-	allocated int64 // bytes the file has, zeros behind size
+	allocated int64 // bytes the file has, zeros after size
 
 	mu    sync.RWMutex
 	index *index // nil until somebody needs a closed segment's
@@ -95,7 +95,7 @@ func reuseEmpty(fsys vfs.FS, path string) (vfs.File, error) {
 func (s *segment) write(data []byte, frames []frameRef, preallocate int64) error {
 	if need := s.size + int64(len(data)); need > s.allocated {
 		// Appends into a file that already has its size need not log a new size with
-		// every sync, which makes a sync a third cheaper. The zeros behind the data are
+		// every sync, which makes a sync a third cheaper. The zeros after the data are
 		// a hole: they take no space.
 		if err := s.file.Truncate(max(need, preallocate)); err != nil {
 			return err

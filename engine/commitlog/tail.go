@@ -149,7 +149,7 @@ func (l *Log) cutTail(s *segment, x *index, end int64, cause error) error {
 	if l.opt.Recovery == Strict {
 		ce, _ := errors.AsType[*CorruptionError](cause)
 		return &CorruptionError{File: s.path, Position: end, Offset: x.next, Remedy: remedyTail,
-			Reason: fmt.Sprintf("%d bytes behind the last whole frame are a torn tail: %s", last-end, ce.Reason), Err: ce.Err}
+			Reason: fmt.Sprintf("%d bytes after the last whole frame are a torn tail: %s", last-end, ce.Reason), Err: ce.Err}
 	}
 	r := &l.recovery
 	r.CutFile, r.CutAt, r.CutBytes = s.path, end, last-end

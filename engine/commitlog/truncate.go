@@ -61,7 +61,7 @@ func (l *Log) frameEdge(offset int64) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	// Where compaction removed the record, the frame begins behind the offset.
+	// Where compaction removed the record, the frame begins after the offset.
 	return min(offset, f.BaseOffset), nil
 }
 
@@ -109,7 +109,7 @@ func (l *Log) shrink(old *segment, to int64) (*segment, error) {
 		return nil, err
 	}
 	s.end = to
-	s.index.next = to // behind the last frame, where compaction left a gap
+	s.index.next = to // after the last frame, where compaction left a gap
 	return s, nil
 }
 

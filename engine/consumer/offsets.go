@@ -191,7 +191,7 @@ func decodeOffset(data []byte) (int64, error) {
 	}
 	switch {
 	case d.More():
-		return 0, errors.New("something stands behind the JSON")
+		return 0, errors.New("something stands after the JSON")
 	case raw.Version == nil || raw.Offset == nil:
 		return 0, errors.New("a field is missing")
 	case *raw.Version != 1:

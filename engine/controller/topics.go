@@ -3,11 +3,12 @@ package controller
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"time"
+
 	"logbook/engine/metadata"
 	"logbook/engine/replica"
 	"logbook/engine/topic"
-	"slices"
-	"time"
 )
 
 // CheckTopic says why a topic cannot be made, as far as its description tells.

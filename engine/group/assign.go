@@ -1,9 +1,10 @@
 package group
 
 import (
-	"logbook/engine/topic"
 	"maps"
 	"slices"
+
+	"logbook/engine/topic"
 )
 
 // Partition names a partition of a topic.
@@ -77,7 +78,7 @@ func (roundRobin) Assign(members []Subscriber, counts map[string]int) map[string
 		for p := range counts[topic] {
 			if len(subs) > 0 {
 				m := subs[p%len(subs)]
-				out[m] = append(out[m], Partition{topic, p})
+				out[m] = append(out[m], Partition{Topic: topic, ID: p})
 			}
 		}
 	}
@@ -99,7 +100,7 @@ func (rangeAssignor) Assign(members []Subscriber, counts map[string]int) map[str
 				run++
 			}
 			for range run {
-				out[m] = append(out[m], Partition{topic, next})
+				out[m] = append(out[m], Partition{Topic: topic, ID: next})
 				next++
 			}
 		}
@@ -125,7 +126,7 @@ func (sticky) Assign(members []Subscriber, counts map[string]int) map[string][]P
 	for _, topic := range sortedTopics(counts) { // give the rest to whoever has least
 		subs := subscribers(members, topic)
 		for id := range counts[topic] {
-			p := Partition{topic, id}
+			p := Partition{Topic: topic, ID: id}
 			if _, taken := owner[p]; taken || len(subs) == 0 {
 				continue
 			}

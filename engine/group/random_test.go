@@ -232,6 +232,9 @@ func (w *world) settle() {
 }
 
 func TestRandomOperationsAgainstAModel(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a long enumeration")
+	}
 	steps := 0
 	for seed := range uint64(150) {
 		for _, assignor := range []string{"roundrobin", "range", "cooperative-sticky"} {

@@ -103,7 +103,7 @@ func (g *Group) covered() bool {
 	for _, m := range g.members {
 		for _, t := range m.topics {
 			for p := range g.counts[t] {
-				want[Partition{t, p}] = true
+				want[Partition{Topic: t, ID: p}] = true
 			}
 		}
 		for _, p := range m.partitions {

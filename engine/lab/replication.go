@@ -83,7 +83,7 @@ func (r *Recorder) Observe(e node.Event) {
 
 func (r *Recorder) message(e node.Event) {
 	m := e.Message
-	text := ""
+	var text string
 	switch {
 	case m.Kind == replica.Frames && len(m.Frames) > 0 && m.NextOffset == m.Offset+1:
 		text = fmt.Sprint("offset ", m.Offset)

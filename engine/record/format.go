@@ -25,7 +25,7 @@ type Format interface {
 	FrameSize(head []byte) (int, error)
 
 	// Parse checks the frame at data[0] (lengths, and in format 2 the checksum) and
-	// describes it without decoding its records. Bytes behind the frame are ignored.
+	// describes it without decoding its records. Bytes after the frame are ignored.
 	Parse(data []byte) (Frame, error)
 
 	// Describe is Parse without the checksum: for a frame that this process has just
@@ -67,7 +67,7 @@ func ByVersion(v Version) (Format, error) {
 type Encoding struct {
 	BaseOffset  int64     // offset of the first record; the others follow without gaps
 	KeepOffsets bool      // use each record's own Offset, ascending, instead
-	LastOffset  int64     // with KeepOffsets, format 2: the last offset the batch covers, if behind its last record
+	LastOffset  int64     // with KeepOffsets, format 2: the last offset the batch covers, if after its last record
 	Timestamp   time.Time // for records that carry none
 
 	// Format 2 only.

@@ -39,7 +39,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzBatchRecords puts arbitrary bytes behind a valid header and checksum, so that the
+// FuzzBatchRecords puts arbitrary bytes after a valid header and checksum, so that the
 // fuzzer reaches the varints and the decompressors.
 func FuzzBatchRecords(f *testing.F) {
 	for _, g := range golden {

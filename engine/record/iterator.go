@@ -58,7 +58,7 @@ func (it *Iterator) Next() bool {
 	}
 	if it.left == 0 {
 		if it.frame.Version == 2 && it.cursor.pos != len(it.cursor.data) {
-			it.err = frameError(2, "records", v2Header+it.cursor.pos, ErrMalformed, "%d bytes behind the last record", len(it.cursor.data)-it.cursor.pos)
+			it.err = frameError(2, "records", v2Header+it.cursor.pos, ErrMalformed, "%d bytes after the last record", len(it.cursor.data)-it.cursor.pos)
 		}
 		return false
 	}

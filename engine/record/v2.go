@@ -76,7 +76,7 @@ func planBatch(records []Record, enc *Encoding) (batchPlan, error) {
 	if len(records) > 0 {
 		h.lastOffset = enc.offset(records, len(records)-1)
 		if enc.KeepOffsets && enc.BaseOffset > records[0].Offset {
-			return h, frameError(2, "base_offset", 0, ErrMalformed, "base %d is behind the first record's %d", enc.BaseOffset, records[0].Offset)
+			return h, frameError(2, "base_offset", 0, ErrMalformed, "base %d is after the first record's %d", enc.BaseOffset, records[0].Offset)
 		}
 	}
 	if enc.KeepOffsets {

@@ -237,7 +237,7 @@ func (s *session) begin(e wire.Envelope, finished func()) {
 	})
 }
 
-// explain tells the other side why the connection ends, as far as it may still listen.
+// explain tells the other side why the connection ends, if replies can still be sent.
 func (s *session) explain(err error) error {
 	we, ok := errors.AsType[*wire.Error](err)
 	if tl, is := errors.AsType[*wire.FrameTooLargeError](err); is {
@@ -276,7 +276,9 @@ func (s *session) hello(e wire.Envelope) error {
 	s.authenticated = true
 	s.reply(e.ID, e.Type, wire.HelloReply{Broker: wire.BrokerID(s.b.cfg.ID), Version: wire.Version})
 	if known {
+		s.b.mu.Lock()
 		s.peer = replica.BrokerID(h.Broker) // from here on it speaks the brokers' protocol
+		s.b.mu.Unlock()
 	}
 	return nil
 }

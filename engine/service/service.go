@@ -325,6 +325,8 @@ func (s *Service) retain() {
 }
 
 // Close ends all work and closes every file. Requests that wait are answered with an error.
+//
+// Errors: ErrClosed (it is), and the file system's.
 func (s *Service) Close() error {
 	s.mu.Lock()
 	if s.closed {

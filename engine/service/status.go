@@ -54,9 +54,14 @@ func (s *Service) Replicas() iter.Seq2[Partition, replica.Status] {
 
 // Own iterates over the records of this broker's replica, safe or not, leader or not: for
 // looking at it. See node.Node.Own.
+//
+// Errors: node.NoReplicaError, MissingReplicaError, OpenReplicaError, and commitlog's where
+// the log is damaged.
 func (s *Service) Own(p Partition) iter.Seq2[record.Record, error] { return s.node.Own(p) }
 
 // FrameDigests returns the digests of at most max frames of this broker's replica.
+//
+// Errors: those of Own.
 func (s *Service) FrameDigests(p Partition, from int64, max int) ([]commitlog.FrameDigest, error) {
 	return s.node.FrameDigests(p, from, max)
 }

@@ -26,6 +26,9 @@ func exampleFile(p sim.Promise) string {
 //
 //	go test -run TestCounterexamples ./engine/sim -update
 func TestCounterexamples(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a long enumeration")
+	}
 	for _, p := range sim.Promises() {
 		file := exampleFile(p)
 		if p.Promised {

@@ -6,7 +6,7 @@
 // Everything comes from a seed: which faults there are and when, what each message meets,
 // which unsynced bytes a crash takes. The same seed gives the same trace, byte for byte.
 //
-// What happened is held to what was promised: no acknowledged record is lost, nothing is
+// What happened is compared with what was promised: no acknowledged record is lost, nothing is
 // served that was not written, offsets mean the same to everybody, replicas agree below
 // the high watermark, an epoch has one leader and a generation one owner for each partition,
 // committed offsets never go back, histories are linearizable, and some time after the

@@ -37,6 +37,9 @@ func TestSameSeedSameTrace(t *testing.T) {
 
 // Everything at once, and nothing that is promised is broken.
 func TestPromises(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a long enumeration")
+	}
 	const together = 10
 	for s := *first; s < *first+*seeds; s += together {
 		for _, acks := range []string{"all", "quorum"} {
@@ -54,6 +57,9 @@ func TestPromises(t *testing.T) {
 }
 
 func TestTable(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a long enumeration")
+	}
 	cells, err := sim.Table(*first, max(1, int(*seeds)/5), nil)
 	require.NoError(t, err)
 	t.Log("\n" + sim.Markdown(cells))

@@ -21,7 +21,7 @@ func CheckName(what, name string) error {
 		reason = "means a directory"
 	default:
 		for _, r := range name {
-			if !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '_' || r == '-') {
+			if !allowed(r) {
 				reason = fmt.Sprintf("holds %q", r)
 				break
 			}
@@ -31,6 +31,11 @@ func CheckName(what, name string) error {
 		return nil
 	}
 	return &NameError{What: what, Name: name, Reason: reason}
+}
+
+// allowed reports whether a name may hold a character.
+func allowed(r rune) bool {
+	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '_' || r == '-'
 }
 
 // MaxPartitions is the most that a topic can have.

@@ -59,7 +59,7 @@ func TestHealthOverHTTP(t *testing.T) {
 
 	stop()
 	require.NoError(t, <-done)
-	_, err = http.Get(base + "/api/health")
+	_, err = http.Get(base + "/api/health") //nolint:bodyclose // there is none
 	require.Error(t, err, "after shutdown nobody answers")
 	var line map[string]any
 	require.NoError(t, json.Unmarshal(bytes.SplitN(logs.Bytes(), []byte("\n"), 2)[0], &line))

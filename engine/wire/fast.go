@@ -112,7 +112,7 @@ func (f *fast) number() int64 {
 		n = n*10 + int64(f.b[f.i]-'0')
 		f.i++
 	}
-	// No leading zeros, at most 18 digits, and no fraction behind.
+	// No leading zeros, at most 18 digits, and no fraction after.
 	long := f.i - digits
 	if long == 0 || long > 18 || long > 1 && f.b[digits] == '0' || f.i < len(f.b) && (f.b[f.i] == '.' || f.b[f.i]|0x20 == 'e') {
 		f.unusual = true

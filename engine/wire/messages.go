@@ -19,7 +19,7 @@ var Messages = []Message{
 	{"create_topic", "Makes a topic.", CreateTopic{}, CreateTopicReply{}},
 	{"produce", "Stores records in a partition, through its leader.", Produce{}, ProduceReply{}},
 	{"fetch", "Reads records from a partition, up to its high watermark; waits for some if asked to.", Fetch{}, FetchReply{}},
-	{"list_offsets", "Finds an offset: the first, the one behind the last, or the first at or after a time.", ListOffsets{}, ListOffsetsReply{}},
+	{"list_offsets", "Finds an offset: the first, the one after the last, or the first at or after a time.", ListOffsets{}, ListOffsetsReply{}},
 	{"delete_records", "Makes an offset the first that can be read of a partition, as far as that is safe: what lies below is gone.", DeleteRecords{}, DeleteRecordsReply{}},
 	{"find_coordinator", "Says which broker coordinates a group.", FindCoordinator{}, FindCoordinatorReply{}},
 	{"join_group", "Becomes a member of a group's next generation. The reply comes when that begins.", JoinGroup{}, JoinGroupReply{}},

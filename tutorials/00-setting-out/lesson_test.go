@@ -44,7 +44,7 @@ func cell01() {
 }
 
 //line README.md:22
-func TestCell01(t *testing.T) { cell.Run(t, 1) }
+func TestEveryCellIsAProcess(t *testing.T) { cell.Run(t, 1) }
 
 func cell02() {
 //line README.md:32
@@ -53,7 +53,7 @@ func cell02() {
 }
 
 //line README.md:32
-func TestCell02(t *testing.T) { cell.Run(t, 2) }
+func TestEveryCellIsAProcess2(t *testing.T) { cell.Run(t, 2) }
 
 func cell03() {
 //line README.md:56
@@ -63,7 +63,7 @@ func cell03() {
 }
 
 //line README.md:56
-func TestCell03(t *testing.T) { cell.Run(t, 3) }
+func TestOnlyTheDiskLasts(t *testing.T) { cell.Run(t, 3) }
 
 func cell04() {
 //line README.md:67
@@ -72,7 +72,7 @@ func cell04() {
 }
 
 //line README.md:67
-func TestCell04(t *testing.T) { cell.Run(t, 4) }
+func TestOnlyTheDiskLasts2(t *testing.T) { cell.Run(t, 4) }
 
 //line README.md:84
 func environment(vars map[string]string) func(string) (string, bool) {
@@ -89,7 +89,7 @@ func cell05() {
 }
 
 //line README.md:92
-func TestCell05(t *testing.T) { cell.Run(t, 5) }
+func TestConfigurationComesFromTheEnvironment(t *testing.T) { cell.Run(t, 5) }
 
 func cell06() {
 //line README.md:108
@@ -102,7 +102,7 @@ func cell06() {
 }
 
 //line README.md:108
-func TestCell06(t *testing.T) { cell.Run(t, 6) }
+func TestBreakIt(t *testing.T) { cell.Run(t, 6) }
 
 func cell07() {
 //line README.md:130
@@ -113,7 +113,7 @@ func cell07() {
 }
 
 //line README.md:130
-func TestCell07(t *testing.T) { cell.Run(t, 7) }
+func TestOneLogForTheWholeProcess(t *testing.T) { cell.Run(t, 7) }
 
 //line README.md:153
 func askHealth(settings server.Settings) (string, error) {
@@ -137,7 +137,7 @@ func cell09() {
 }
 
 //line README.md:170
-func TestCell09(t *testing.T) { cell.Run(t, 9) }
+func TestAreYouWell(t *testing.T) { cell.Run(t, 9) }
 
 //line README.md:197
 func TestP00_HealthNamesTheConfiguredService(t *testing.T) {

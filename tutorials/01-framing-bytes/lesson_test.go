@@ -122,7 +122,7 @@ func cell01() {
 }
 
 //line README.md:19
-func TestCell01(t *testing.T) { cell.Run(t, 1) }
+func Test01FramingBytes(t *testing.T) { cell.Run(t, 1) }
 
 // firstFlight is the guinea pig as a record, keyed by its origin if keyed.
 //
@@ -153,7 +153,7 @@ func cell03() {
 }
 
 //line README.md:60
-func TestCell03(t *testing.T) { cell.Run(t, 3) }
+func TestFormat0LengthsAroundAPayload(t *testing.T) { cell.Run(t, 3) }
 
 func cell04() {
 //line README.md:84
@@ -161,7 +161,7 @@ func cell04() {
 }
 
 //line README.md:84
-func TestCell04(t *testing.T) { cell.Run(t, 4) }
+func TestFormat1AKey(t *testing.T) { cell.Run(t, 4) }
 
 func cell05() {
 //line README.md:109
@@ -170,7 +170,7 @@ func cell05() {
 }
 
 //line README.md:109
-func TestCell05(t *testing.T) { cell.Run(t, 5) }
+func TestFormat2ABatch(t *testing.T) { cell.Run(t, 5) }
 
 func cell06() {
 //line README.md:151
@@ -191,7 +191,7 @@ func cell06() {
 }
 
 //line README.md:151
-func TestCell06(t *testing.T) { cell.Run(t, 6) }
+func TestWhyABatch(t *testing.T) { cell.Run(t, 6) }
 
 func cell07() {
 //line README.md:182
@@ -207,7 +207,7 @@ func cell07() {
 }
 
 //line README.md:182
-func TestCell07(t *testing.T) { cell.Run(t, 7) }
+func TestNothingAndNothing(t *testing.T) { cell.Run(t, 7) }
 
 func cell08() {
 //line README.md:208
@@ -224,7 +224,7 @@ func cell08() {
 }
 
 //line README.md:208
-func TestCell08(t *testing.T) { cell.Run(t, 8) }
+func TestBreakItCut(t *testing.T) { cell.Run(t, 8) }
 
 // format still reads a frame of the same size.
 //
@@ -249,7 +249,7 @@ func cell10() {
 }
 
 //line README.md:249
-func TestCell10(t *testing.T) { cell.Run(t, 10) }
+func TestBreakItFlip(t *testing.T) { cell.Run(t, 10) }
 
 func cell11() {
 //line README.md:267
@@ -267,7 +267,7 @@ func cell11() {
 }
 
 //line README.md:267
-func TestCell11(t *testing.T) { cell.Run(t, 11) }
+func TestBreakItFlip2(t *testing.T) { cell.Run(t, 11) }
 
 func cell12() {
 //line README.md:289
@@ -277,7 +277,7 @@ func cell12() {
 }
 
 //line README.md:289
-func TestCell12(t *testing.T) { cell.Run(t, 12) }
+func TestBreakItFlip3(t *testing.T) { cell.Run(t, 12) }
 
 //line README.md:335
 func TestP01_OnlyTheChecksumNoticesEveryFlip(t *testing.T) {

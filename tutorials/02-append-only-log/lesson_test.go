@@ -92,7 +92,7 @@ func cell02() {
 }
 
 //line README.md:42
-func TestCell02(t *testing.T) { cell.Run(t, 2) }
+func TestAppendAndDie(t *testing.T) { cell.Run(t, 2) }
 
 func cell03() {
 //line README.md:63
@@ -106,7 +106,7 @@ func cell03() {
 }
 
 //line README.md:63
-func TestCell03(t *testing.T) { cell.Run(t, 3) }
+func TestAppendAndDie2(t *testing.T) { cell.Run(t, 3) }
 
 //line README.md:89
 func listFiles(dir string) {
@@ -123,7 +123,7 @@ func cell05() {
 }
 
 //line README.md:100
-func TestCell05(t *testing.T) { cell.Run(t, 5) }
+func TestWhatIsOnDisk(t *testing.T) { cell.Run(t, 5) }
 
 func cell06() {
 //line README.md:115
@@ -134,7 +134,7 @@ func cell06() {
 }
 
 //line README.md:115
-func TestCell06(t *testing.T) { cell.Run(t, 6) }
+func TestWhatIsOnDisk2(t *testing.T) { cell.Run(t, 6) }
 
 // measure appends one small record at a time from several writers and returns the rate.
 //
@@ -167,7 +167,7 @@ func cell08() {
 }
 
 //line README.md:168
-func TestCell08(t *testing.T) { cell.Run(t, 8) }
+func TestWhatAPromiseCosts(t *testing.T) { cell.Run(t, 8) }
 
 func cell09() {
 //line README.md:187
@@ -179,7 +179,7 @@ func cell09() {
 }
 
 //line README.md:187
-func TestCell09(t *testing.T) { cell.Run(t, 9) }
+func TestSixtyFourWritersOneSync(t *testing.T) { cell.Run(t, 9) }
 
 func cell10() {
 //line README.md:208
@@ -197,7 +197,7 @@ func cell10() {
 }
 
 //line README.md:208
-func TestCell10(t *testing.T) { cell.Run(t, 10) }
+func TestAnIndexIsACache(t *testing.T) { cell.Run(t, 10) }
 
 func cell11() {
 //line README.md:230
@@ -215,7 +215,7 @@ func cell11() {
 }
 
 //line README.md:230
-func TestCell11(t *testing.T) { cell.Run(t, 11) }
+func TestAnIndexIsACache2(t *testing.T) { cell.Run(t, 11) }
 
 func cell12() {
 //line README.md:256
@@ -232,7 +232,7 @@ func cell12() {
 }
 
 //line README.md:256
-func TestCell12(t *testing.T) { cell.Run(t, 12) }
+func TestBreakItTwoOwners(t *testing.T) { cell.Run(t, 12) }
 
 //line README.md:288
 func TestP02_AcknowledgedRecordsSurviveAKill(t *testing.T) {

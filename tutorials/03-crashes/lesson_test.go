@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 00000000000000000000.log  offsets 0 to 4      806 bytes  active, durable to byte 806, 67108058 zeros preallocated`},
 		{Number: 5, Body: cell05, Source: "README.md:78", Want: `format 2, log start offset 0, log end offset 5
 00000000000000000000.log  offsets 0 to 4      806 bytes  active, durable to byte 806, 67107958 zeros preallocated, damaged at byte 806`},
-		{Number: 6, Body: cell06, Source: "README.md:94", Want: "commitlog: …/03-torn/00000000000000000000.log at byte 806 (offset 5) is damaged: 100 bytes behind the last whole frame are a torn tail: bytes that are no frame: format 2: crc at byte 17: stored 7692c052, computed af3ee497: checksum does not match; nothing was changed: if these bytes were never acknowledged, open with TruncateTail to cut them"},
+		{Number: 6, Body: cell06, Source: "README.md:94", Want: "commitlog: …/03-torn/00000000000000000000.log at byte 806 (offset 5) is damaged: 100 bytes after the last whole frame are a torn tail: bytes that are no frame: format 2: crc at byte 17: stored 7692c052, computed af3ee497: checksum does not match; nothing was changed: if these bytes were never acknowledged, open with TruncateTail to cut them"},
 		{Number: 7, Body: cell07, Source: "README.md:104", Want: `<nil> cut at byte 806 bytes 100
 the next record gets offset 5 <nil>
 format 2, log start offset 0, log end offset 6
@@ -73,7 +73,7 @@ func cell03() {
 }
 
 //line README.md:49
-func TestCell03(t *testing.T) { cell.Run(t, 3) }
+func TestTearIt(t *testing.T) { cell.Run(t, 3) }
 
 // edit changes the log file of a segment in place.
 //
@@ -97,7 +97,7 @@ func cell05() {
 }
 
 //line README.md:78
-func TestCell05(t *testing.T) { cell.Run(t, 5) }
+func TestTearIt2(t *testing.T) { cell.Run(t, 5) }
 
 func cell06() {
 //line README.md:94
@@ -106,7 +106,7 @@ func cell06() {
 }
 
 //line README.md:94
-func TestCell06(t *testing.T) { cell.Run(t, 6) }
+func TestTearIt3(t *testing.T) { cell.Run(t, 6) }
 
 func cell07() {
 //line README.md:104
@@ -119,7 +119,7 @@ func cell07() {
 }
 
 //line README.md:104
-func TestCell07(t *testing.T) { cell.Run(t, 7) }
+func TestTearIt4(t *testing.T) { cell.Run(t, 7) }
 
 func cell08() {
 //line README.md:127
@@ -127,7 +127,7 @@ func cell08() {
 }
 
 //line README.md:127
-func TestCell08(t *testing.T) { cell.Run(t, 8) }
+func TestTornOrDamaged(t *testing.T) { cell.Run(t, 8) }
 
 func cell09() {
 //line README.md:134
@@ -144,7 +144,7 @@ func cell09() {
 }
 
 //line README.md:134
-func TestCell09(t *testing.T) { cell.Run(t, 9) }
+func TestTornOrDamaged2(t *testing.T) { cell.Run(t, 9) }
 
 // flipEach flips every bit of a log's first segment in turn and counts what reading the
 // log back makes of it.
@@ -187,7 +187,7 @@ func cell11() {
 }
 
 //line README.md:187
-func TestCell11(t *testing.T) { cell.Run(t, 11) }
+func TestOneBit(t *testing.T) { cell.Run(t, 11) }
 
 // operation of that append, opens every state, and counts how many records each holds.
 //
@@ -223,7 +223,7 @@ func cell13() {
 }
 
 //line README.md:241
-func TestCell13(t *testing.T) { cell.Run(t, 13) }
+func TestEveryStateACrashMayLeave(t *testing.T) { cell.Run(t, 13) }
 
 func cell14() {
 //line README.md:264
@@ -247,7 +247,7 @@ func cell14() {
 }
 
 //line README.md:264
-func TestCell14(t *testing.T) { cell.Run(t, 14) }
+func TestBreakItASyncThatFails(t *testing.T) { cell.Run(t, 14) }
 
 //line README.md:302
 func TestP03_AcknowledgedRecordsSurviveEveryPowerFailure(t *testing.T) {

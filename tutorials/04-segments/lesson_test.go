@@ -82,7 +82,7 @@ func cell02() {
 }
 
 //line README.md:43
-func TestCell02(t *testing.T) { cell.Run(t, 2) }
+func TestRolling(t *testing.T) { cell.Run(t, 2) }
 
 func cell03() {
 //line README.md:69
@@ -96,7 +96,7 @@ func cell03() {
 }
 
 //line README.md:69
-func TestCell03(t *testing.T) { cell.Run(t, 3) }
+func TestForgettingBySize(t *testing.T) { cell.Run(t, 3) }
 
 func cell04() {
 //line README.md:93
@@ -116,7 +116,7 @@ func cell04() {
 }
 
 //line README.md:93
-func TestCell04(t *testing.T) { cell.Run(t, 4) }
+func TestForgettingByAge(t *testing.T) { cell.Run(t, 4) }
 
 func cell05() {
 //line README.md:123
@@ -130,7 +130,7 @@ func cell05() {
 }
 
 //line README.md:123
-func TestCell05(t *testing.T) { cell.Run(t, 5) }
+func TestBreakItDeleteEverything(t *testing.T) { cell.Run(t, 5) }
 
 //line README.md:146
 func lastOf(log *commitlog.Log, end int64) map[string]int64 {
@@ -164,7 +164,7 @@ func cell07() {
 }
 
 //line README.md:162
-func TestCell07(t *testing.T) { cell.Run(t, 7) }
+func TestKeepingTheLastWord(t *testing.T) { cell.Run(t, 7) }
 
 func cell08() {
 //line README.md:189
@@ -179,7 +179,7 @@ func cell08() {
 }
 
 //line README.md:189
-func TestCell08(t *testing.T) { cell.Run(t, 8) }
+func TestKeepingTheLastWord2(t *testing.T) { cell.Run(t, 8) }
 
 func cell09() {
 //line README.md:214
@@ -203,7 +203,7 @@ func cell09() {
 }
 
 //line README.md:214
-func TestCell09(t *testing.T) { cell.Run(t, 9) }
+func TestDeletingAKey(t *testing.T) { cell.Run(t, 9) }
 
 //line README.md:253
 func TestP04_CompactionKeepsTheLastRecordOfEachKey(t *testing.T) {

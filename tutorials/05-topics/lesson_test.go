@@ -88,7 +88,7 @@ func cell03() {
 }
 
 //line README.md:49
-func TestCell03(t *testing.T) { cell.Run(t, 3) }
+func TestATopicIsARowOfLogs(t *testing.T) { cell.Run(t, 3) }
 
 // them: in all, and looking at one airport at a time.
 //
@@ -124,7 +124,7 @@ func cell05() {
 }
 
 //line README.md:100
-func TestCell05(t *testing.T) { cell.Run(t, 5) }
+func TestWhatStaysInOrder(t *testing.T) { cell.Run(t, 5) }
 
 func cell06() {
 //line README.md:125
@@ -140,7 +140,7 @@ func cell06() {
 }
 
 //line README.md:125
-func TestCell06(t *testing.T) { cell.Run(t, 6) }
+func TestWhereAKeyLives(t *testing.T) { cell.Run(t, 6) }
 
 func cell07() {
 //line README.md:148
@@ -156,7 +156,7 @@ func cell07() {
 }
 
 //line README.md:148
-func TestCell07(t *testing.T) { cell.Run(t, 7) }
+func TestWhereAKeyLives2(t *testing.T) { cell.Run(t, 7) }
 
 func cell08() {
 //line README.md:172
@@ -179,7 +179,7 @@ func cell08() {
 }
 
 //line README.md:172
-func TestCell08(t *testing.T) { cell.Run(t, 8) }
+func TestBreakItOneMorePartition(t *testing.T) { cell.Run(t, 8) }
 
 func cell09() {
 //line README.md:205
@@ -192,7 +192,7 @@ func cell09() {
 }
 
 //line README.md:205
-func TestCell09(t *testing.T) { cell.Run(t, 9) }
+func TestBreakItASign(t *testing.T) { cell.Run(t, 9) }
 
 func cell10() {
 //line README.md:233
@@ -215,7 +215,7 @@ func cell10() {
 }
 
 //line README.md:233
-func TestCell10(t *testing.T) { cell.Run(t, 10) }
+func TestBreakItMetadata(t *testing.T) { cell.Run(t, 10) }
 
 //line README.md:269
 func TestP05_AnAirportsFlightsStayInOrder(t *testing.T) {

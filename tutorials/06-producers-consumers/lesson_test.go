@@ -92,7 +92,7 @@ func cell02() {
 }
 
 //line README.md:40
-func TestCell02(t *testing.T) { cell.Run(t, 2) }
+func TestProduce(t *testing.T) { cell.Run(t, 2) }
 
 //line README.md:64
 func consume(e *engine.Engine) *stream.Consumer {
@@ -123,7 +123,7 @@ func cell04() {
 }
 
 //line README.md:84
-func TestCell04(t *testing.T) { cell.Run(t, 4) }
+func TestFetchProcessCommit(t *testing.T) { cell.Run(t, 4) }
 
 func cell05() {
 //line README.md:102
@@ -133,7 +133,7 @@ func cell05() {
 }
 
 //line README.md:102
-func TestCell05(t *testing.T) { cell.Run(t, 5) }
+func TestFetchProcessCommit2(t *testing.T) { cell.Run(t, 5) }
 
 func cell06() {
 //line README.md:118
@@ -150,7 +150,7 @@ func cell06() {
 }
 
 //line README.md:118
-func TestCell06(t *testing.T) { cell.Run(t, 6) }
+func TestGoBack(t *testing.T) { cell.Run(t, 6) }
 
 func cell07() {
 //line README.md:147
@@ -173,7 +173,7 @@ func cell07() {
 }
 
 //line README.md:147
-func TestCell07(t *testing.T) { cell.Run(t, 7) }
+func TestWaitForMore(t *testing.T) { cell.Run(t, 7) }
 
 //line README.md:179
 func send(n int, wait bool) (batches int64, perSecond float64) {
@@ -202,7 +202,7 @@ func cell09() {
 }
 
 //line README.md:198
-func TestCell09(t *testing.T) { cell.Run(t, 9) }
+func TestCompanyIsCheap(t *testing.T) { cell.Run(t, 9) }
 
 func cell10() {
 //line README.md:219
@@ -222,7 +222,7 @@ func cell10() {
 }
 
 //line README.md:219
-func TestCell10(t *testing.T) { cell.Run(t, 10) }
+func TestBreakItTooLate(t *testing.T) { cell.Run(t, 10) }
 
 func cell11() {
 //line README.md:255
@@ -240,7 +240,7 @@ func cell11() {
 }
 
 //line README.md:255
-func TestCell11(t *testing.T) { cell.Run(t, 11) }
+func TestWhereProgressLives(t *testing.T) { cell.Run(t, 11) }
 
 //line README.md:288
 func TestP06_ACrashBeforeTheCommitReplays(t *testing.T) {

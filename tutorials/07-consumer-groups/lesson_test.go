@@ -133,7 +133,7 @@ func cell04() {
 }
 
 //line README.md:76
-func TestCell04(t *testing.T) { cell.Run(t, 4) }
+func TestAGroupStepByStep(t *testing.T) { cell.Run(t, 4) }
 
 func cell05() {
 //line README.md:114
@@ -155,7 +155,7 @@ func cell05() {
 }
 
 //line README.md:114
-func TestCell05(t *testing.T) { cell.Run(t, 5) }
+func TestTheZombie(t *testing.T) { cell.Run(t, 5) }
 
 func cell06() {
 //line README.md:154
@@ -171,7 +171,7 @@ func cell06() {
 }
 
 //line README.md:154
-func TestCell06(t *testing.T) { cell.Run(t, 6) }
+func TestKeepWhatYouHave(t *testing.T) { cell.Run(t, 6) }
 
 //line README.md:191
 var ctx = context.Background()
@@ -229,7 +229,7 @@ func cell10() {
 }
 
 //line README.md:232
-func TestCell10(t *testing.T) { cell.Run(t, 10) }
+func TestForReal(t *testing.T) { cell.Run(t, 10) }
 
 func cell11() {
 //line README.md:259
@@ -245,7 +245,7 @@ func cell11() {
 }
 
 //line README.md:259
-func TestCell11(t *testing.T) { cell.Run(t, 11) }
+func TestForReal2(t *testing.T) { cell.Run(t, 11) }
 
 //line README.md:290
 func TestP07_AStaleGenerationCannotCommit(t *testing.T) {

@@ -68,7 +68,7 @@ func cell02() {
 }
 
 //line README.md:33
-func TestCell02(t *testing.T) { cell.Run(t, 2) }
+func TestABrokerThatOutlivesTheCell(t *testing.T) { cell.Run(t, 2) }
 
 //line README.md:46
 func say(c net.Conn, request string) {
@@ -111,7 +111,7 @@ func cell04() {
 }
 
 //line README.md:76
-func TestCell04(t *testing.T) { cell.Run(t, 4) }
+func TestByHand(t *testing.T) { cell.Run(t, 4) }
 
 // readID reads a frame and returns its id alone.
 //
@@ -142,7 +142,7 @@ func cell06() {
 }
 
 //line README.md:118
-func TestCell06(t *testing.T) { cell.Run(t, 6) }
+func TestWithoutWaiting(t *testing.T) { cell.Run(t, 6) }
 
 func cell07() {
 //line README.md:146
@@ -155,7 +155,7 @@ func cell07() {
 }
 
 //line README.md:146
-func TestCell07(t *testing.T) { cell.Run(t, 7) }
+func TestWhatAStrangerSends(t *testing.T) { cell.Run(t, 7) }
 
 //line README.md:173
 var ctx = context.Background()
@@ -179,7 +179,7 @@ func cell09() {
 }
 
 //line README.md:184
-func TestCell09(t *testing.T) { cell.Run(t, 9) }
+func TestWithAClient(t *testing.T) { cell.Run(t, 9) }
 
 func cell10() {
 //line README.md:205
@@ -198,7 +198,7 @@ with GroupConsumer(brokers, "dashboards", ["flights"]) as member:
 }
 
 //line README.md:205
-func TestCell10(t *testing.T) { cell.Run(t, 10) }
+func TestWithAClient2(t *testing.T) { cell.Run(t, 10) }
 
 func cell11() {
 //line README.md:232
@@ -219,7 +219,7 @@ func cell11() {
 }
 
 //line README.md:232
-func TestCell11(t *testing.T) { cell.Run(t, 11) }
+func TestTheDoorSlams(t *testing.T) { cell.Run(t, 11) }
 
 func cell13() {
 //line README.md:267
@@ -245,7 +245,7 @@ func cell13() {
 }
 
 //line README.md:267
-func TestCell13(t *testing.T) { cell.Run(t, 13) }
+func TestTheWrongDoor(t *testing.T) { cell.Run(t, 13) }
 
 func cell14() {
 //line README.md:299
@@ -256,7 +256,7 @@ func cell14() {
 }
 
 //line README.md:299
-func TestCell14(t *testing.T) { cell.Run(t, 14) }
+func TestTheLastCell(t *testing.T) { cell.Run(t, 14) }
 
 //line README.md:321
 func TestP08_OffsetsAreExactBeyond2To53(t *testing.T) {

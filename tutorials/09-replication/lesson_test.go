@@ -125,7 +125,7 @@ func cell03() {
 }
 
 //line README.md:68
-func TestCell03(t *testing.T) { cell.Run(t, 3) }
+func TestThreeBrokersThreeDirectories(t *testing.T) { cell.Run(t, 3) }
 
 func cell04() {
 //line README.md:93
@@ -138,7 +138,7 @@ func cell04() {
 }
 
 //line README.md:93
-func TestCell04(t *testing.T) { cell.Run(t, 4) }
+func TestWhatOneWriteCosts(t *testing.T) { cell.Run(t, 4) }
 
 func cell05() {
 //line README.md:121
@@ -151,7 +151,7 @@ func cell05() {
 }
 
 //line README.md:121
-func TestCell05(t *testing.T) { cell.Run(t, 5) }
+func TestLagAndNotKnowing(t *testing.T) { cell.Run(t, 5) }
 
 func cell06() {
 //line README.md:144
@@ -167,7 +167,7 @@ func cell06() {
 }
 
 //line README.md:144
-func TestCell06(t *testing.T) { cell.Run(t, 6) }
+func TestLagAndNotKnowing2(t *testing.T) { cell.Run(t, 6) }
 
 func cell08() {
 //line README.md:184
@@ -191,7 +191,7 @@ func cell08() {
 }
 
 //line README.md:184
-func TestCell08(t *testing.T) { cell.Run(t, 8) }
+func TestAFollowerThatCannotStore(t *testing.T) { cell.Run(t, 8) }
 
 func cell09() {
 //line README.md:227
@@ -213,7 +213,7 @@ func cell09() {
 }
 
 //line README.md:227
-func TestCell09(t *testing.T) { cell.Run(t, 9) }
+func TestSameLengthOtherRecords(t *testing.T) { cell.Run(t, 9) }
 
 //line README.md:266
 func TestP09_AnUnacknowledgedRecordStaysOnTheLeaderAndOutOfSight(t *testing.T) {

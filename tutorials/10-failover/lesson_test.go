@@ -117,7 +117,7 @@ func cell03() {
 }
 
 //line README.md:64
-func TestCell03(t *testing.T) { cell.Run(t, 3) }
+func TestTheStorySoFar(t *testing.T) { cell.Run(t, 3) }
 
 func cell04() {
 //line README.md:93
@@ -134,7 +134,7 @@ func cell04() {
 }
 
 //line README.md:93
-func TestCell04(t *testing.T) { cell.Run(t, 4) }
+func TestTheLeaderIsGone(t *testing.T) { cell.Run(t, 4) }
 
 func cell05() {
 //line README.md:135
@@ -145,7 +145,7 @@ func cell05() {
 }
 
 //line README.md:135
-func TestCell05(t *testing.T) { cell.Run(t, 5) }
+func TestWhoMayNot(t *testing.T) { cell.Run(t, 5) }
 
 func cell06() {
 //line README.md:149
@@ -158,7 +158,7 @@ func cell06() {
 }
 
 //line README.md:149
-func TestCell06(t *testing.T) { cell.Run(t, 6) }
+func TestWhoMayNot2(t *testing.T) { cell.Run(t, 6) }
 
 func cell08() {
 //line README.md:176
@@ -173,7 +173,7 @@ func cell08() {
 }
 
 //line README.md:176
-func TestCell08(t *testing.T) { cell.Run(t, 8) }
+func TestWhatIsWrittenDown(t *testing.T) { cell.Run(t, 8) }
 
 //line README.md:209
 func TestP10_AnInactiveReplicaNeverLeads(t *testing.T) {
@@ -226,7 +226,7 @@ func cell14() {
 }
 
 //line README.md:277
-func TestCell14(t *testing.T) { cell.Run(t, 14) }
+func TestExerciseChooseTheLeaderYourself(t *testing.T) { cell.Run(t, 14) }
 
 // safest takes the longest log of those that must hold every acknowledged record. The
 // reports come by ascending id, so of equals the lowest stays.

@@ -114,7 +114,7 @@ func cell04() {
 }
 
 //line README.md:83
-func TestCell04(t *testing.T) { cell.Run(t, 4) }
+func TestTheOldLeaderReturns(t *testing.T) { cell.Run(t, 4) }
 
 func cell05() {
 //line README.md:108
@@ -131,7 +131,7 @@ func cell05() {
 }
 
 //line README.md:108
-func TestCell05(t *testing.T) { cell.Run(t, 5) }
+func TestTheDecision(t *testing.T) { cell.Run(t, 5) }
 
 func cell06() {
 //line README.md:148
@@ -154,7 +154,7 @@ func cell06() {
 }
 
 //line README.md:148
-func TestCell06(t *testing.T) { cell.Run(t, 6) }
+func TestEpochs(t *testing.T) { cell.Run(t, 6) }
 
 // recoverOn starts everybody on a disk that a crash left, and recovers broker 1 again.
 //
@@ -195,7 +195,7 @@ func cell08() {
 }
 
 //line README.md:199
-func TestCell08(t *testing.T) { cell.Run(t, 8) }
+func TestInterrupted(t *testing.T) { cell.Run(t, 8) }
 
 //line README.md:239
 func TestP11_ARecoveredReplicaIsTheLeadersToTheByte(t *testing.T) {

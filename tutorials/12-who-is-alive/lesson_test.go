@@ -91,7 +91,7 @@ func cell02() {
 }
 
 //line README.md:39
-func TestCell02(t *testing.T) { cell.Run(t, 2) }
+func TestTheFirstLiveReplica(t *testing.T) { cell.Run(t, 2) }
 
 //line README.md:57
 func started(assumeDead bool) (minds []*controller.Reckoning) {
@@ -121,7 +121,7 @@ func cell04() {
 }
 
 //line README.md:77
-func TestCell04(t *testing.T) { cell.Run(t, 4) }
+func TestTheBug(t *testing.T) { cell.Run(t, 4) }
 
 //line README.md:100
 func talk(minds []*controller.Reckoning, ids ...replica.BrokerID) {
@@ -156,7 +156,7 @@ func cell06() {
 }
 
 //line README.md:117
-func TestCell06(t *testing.T) { cell.Run(t, 6) }
+func TestHearing(t *testing.T) { cell.Run(t, 6) }
 
 //line README.md:168
 func until(c *client.Client, wanted func(wire.StatusReply) bool) wire.StatusReply {
@@ -230,7 +230,7 @@ func cell10() {
 }
 
 //line README.md:224
-func TestCell10(t *testing.T) { cell.Run(t, 10) }
+func TestSplitBrain(t *testing.T) { cell.Run(t, 10) }
 
 func cell11() {
 //line README.md:265
@@ -240,7 +240,7 @@ func cell11() {
 }
 
 //line README.md:265
-func TestCell11(t *testing.T) { cell.Run(t, 11) }
+func TestKeepingThePromise(t *testing.T) { cell.Run(t, 11) }
 
 //line README.md:290
 func TestP12_EpochsOfDifferentBrokersAreNeverEqual(t *testing.T) {

@@ -16,22 +16,22 @@ import (
 
 func TestMain(m *testing.M) {
 	cell.Main(m, []*cell.Cell{
-		{Number: 2, Body: cell02, Source: "README.md:42", Want: `simulated 1m2s violations: 0
+		{Number: 2, Body: cell02, Source: "README.md:42", Want: `simulated 47s violations: 0
 the same again, byte for byte: true
        0s  broker 1 starts
        0s  broker 2 starts
        0s  broker 3 starts
-204.827033ms  broker 1 leads in epoch 2 from 0
-2.03106213s  v1 is acknowledged at 10 by 1
-   2.051s  silence 2`},
-		{Number: 3, Body: cell03, Source: "README.md:70", Want: `true - the first: 2
-offset given twice: 50 to v13 and to v16, both acknowledged
-it took 34 steps`},
-		{Number: 4, Body: cell04, Source: "README.md:94", Want: `  4.207s cut 1
-  5.855s produce 2
-lost: v1 was acknowledged at 38, where "{\"partition\":0,\"offset\":13}" is now
+103.023114ms  broker 1 leads routes/0 in epoch 1 from 0
+106.555976ms  broker 1 leads flights/0 in epoch 1 from 0
+110.653707ms  broker 2 leads flights/1 in epoch 1 from 0`},
+		{Number: 3, Body: cell03, Source: "README.md:70", Want: `true - the first: 1
+offset given twice: 7 of flights/1 to v22 and to v25, both acknowledged
+it took 32 steps`},
+		{Number: 4, Body: cell04, Source: "README.md:94", Want: ` 16.028s cut 2
+ 16.226s produce 1
+offset given twice: 0 of flights/1 to v1 and to v4, both acknowledged
 the same, drawn`},
-		{Number: 5, Body: cell05, Source: "README.md:123", Want: `again: lost: v1 was acknowledged at 38, where "{\"partition\":0,\"offset\":13}" is now
+		{Number: 5, Body: cell05, Source: "README.md:123", Want: `again: offset given twice: 0 of flights/1 to v1 and to v4, both acknowledged
 with a quorum, violations: 0`},
 	})
 }
@@ -66,7 +66,7 @@ func cell02() {
 }
 
 //line README.md:42
-func TestCell02(t *testing.T) { cell.Run(t, 2) }
+func TestABadMinute(t *testing.T) { cell.Run(t, 2) }
 
 func cell03() {
 //line README.md:70
@@ -81,7 +81,7 @@ func cell03() {
 }
 
 //line README.md:70
-func TestCell03(t *testing.T) { cell.Run(t, 3) }
+func TestAPromiseThatNobodyMade(t *testing.T) { cell.Run(t, 3) }
 
 func cell04() {
 //line README.md:94
@@ -100,7 +100,7 @@ func cell04() {
 }
 
 //line README.md:94
-func TestCell04(t *testing.T) { cell.Run(t, 4) }
+func TestTheStepsThatMatter(t *testing.T) { cell.Run(t, 4) }
 
 func cell05() {
 //line README.md:123
@@ -118,7 +118,7 @@ func cell05() {
 }
 
 //line README.md:123
-func TestCell05(t *testing.T) { cell.Run(t, 5) }
+func TestBackFromAFile(t *testing.T) { cell.Run(t, 5) }
 
 //line README.md:211
 func TestP17_WhatIsPromisedHolds(t *testing.T) {

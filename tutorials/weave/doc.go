@@ -8,7 +8,7 @@
 //	go run ./tutorials/weave -check -run     … or where an executed cell fails or prints something else
 //	go run ./tutorials/weave -from-notebook  write the sources from the notebooks
 //
-// Names of lessons behind the flags restrict it to those.
+// Names of lessons after the flags restrict it to those.
 //
 // # The source
 //

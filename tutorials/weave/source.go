@@ -143,11 +143,15 @@ func (l *lesson) answers() []block {
 // cells returns the code cells, each with the output expected of it.
 func (l *lesson) cells() []codeCell {
 	var out []codeCell
+	heading := l.name
 	for i, b := range l.blocks {
+		if b.kind == prose {
+			heading = lastHeading(b.text, heading)
+		}
 		if b.kind != code {
 			continue
 		}
-		c := codeCell{block: b, number: len(out) + 1}
+		c := codeCell{block: b, number: len(out) + 1, heading: heading}
 		if i+1 < len(l.blocks) && l.blocks[i+1].kind == output {
 			c.want = l.blocks[i+1].text
 			c.wantLine = l.blocks[i+1].line
@@ -157,10 +161,25 @@ func (l *lesson) cells() []codeCell {
 	return out
 }
 
+// lastHeading returns the last heading in some prose; fallback where there is none.
+func lastHeading(text, fallback string) string {
+	inside := false
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, fence) {
+			inside = !inside
+		}
+		if level, heading, ok := strings.Cut(strings.TrimSpace(line), " "); ok && !inside && level != "" && strings.Trim(level, "#") == "" {
+			fallback = heading
+		}
+	}
+	return fallback
+}
+
 // codeCell is a code cell.
 type codeCell struct {
 	block
 	number   int
+	heading  string // that it stands under
 	want     string // expected output; empty: none
 	wantLine int
 }

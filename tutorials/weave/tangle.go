@@ -9,20 +9,23 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // tangler gathers a lesson's cells into one Go test file.
 type tangler struct {
-	lesson  *lesson
-	imports map[string]bool // import specs, as source
-	names   map[string]string
-	decls   strings.Builder
-	cells   strings.Builder
+	lesson   *lesson
+	imports  map[string]bool // import specs, as source
+	names    map[string]string
+	headings map[string]int // test names, and how many cells have them
+	decls    strings.Builder
+	cells    strings.Builder
 }
 
 // tangle makes a lesson's test file.
 func (l *lesson) tangle() ([]byte, error) {
-	t := &tangler{lesson: l, imports: map[string]bool{}, names: map[string]string{}}
+	t := &tangler{lesson: l, imports: map[string]bool{}, names: map[string]string{}, headings: map[string]int{}}
 	t.imports[`"testing"`] = true
 	t.imports[`"logbook/tutorials/weave/cell"`] = true
 	for _, c := range l.cells() {
@@ -71,8 +74,23 @@ func (t *tangler) cell(c codeCell) error {
 	source := fmt.Sprintf("README.md:%d", bodyLine)
 	fmt.Fprintf(&t.cells, "{Number: %d, Body: cell%02d, Source: %q, Want: %s},\n", c.number, c.number, source, quote(c.want))
 	fmt.Fprintf(&t.decls, "func cell%02d() {\n//line %s\n%s\n}\n\n", c.number, source, body)
-	fmt.Fprintf(&t.decls, "//line %s\nfunc TestCell%02d(t *testing.T) { cell.Run(t, %d) }\n\n", source, c.number, c.number)
+	fmt.Fprintf(&t.decls, "//line %s\nfunc %s(t *testing.T) { cell.Run(t, %d) }\n\n", source, t.testName(c.heading), c.number)
 	return nil
+}
+
+// testName makes the name of a cell's test from the heading that the cell stands under:
+// "The steps that matter" gives TestTheStepsThatMatter, and a second cell under it
+// TestTheStepsThatMatter2.
+func (t *tangler) testName(heading string) string {
+	name := "Test"
+	for _, word := range strings.FieldsFunc(strings.ReplaceAll(heading, "'", ""), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
+		first, size := utf8.DecodeRuneInString(word)
+		name += string(unicode.ToUpper(first)) + word[size:]
+	}
+	if t.headings[name]++; t.headings[name] > 1 {
+		name += strconv.Itoa(t.headings[name])
+	}
+	return name
 }
 
 // quote writes a string as Go source that reads well in a diff.

@@ -82,7 +82,7 @@ func TestTangledTestNamesTheSource(t *testing.T) {
 	require.NoError(t, o.lesson("90-test"))
 	test := read(t, o, "tutorials/90-test/lesson_test.go")
 	for _, want := range []string{
-		"func TestP90_Doubles", "func TestCell01(t *testing.T) { cell.Run(t, 1) }", "func answer() int",
+		"func TestP90_Doubles", "func Test90ALesson(t *testing.T) { cell.Run(t, 1) }", "func answer() int",
 		"//line README.md:" + strconv.Itoa(lineOf("\tfmt.Println(double(21))")),
 		"//line README.md:" + strconv.Itoa(lineOf("func double")),
 		"Want: `42\ntook …`",
@@ -186,4 +186,17 @@ func TestExecutedCellsAreChecked(t *testing.T) {
 	old := &notebook{Cells: []nbCell{printed("--- PASS: TestP90 (0.00s)\nPASS\n")}}
 	assert.NoError(t, o.checkCell(l, cells[1], printed("--- PASS: TestP90 (0.21s)\nPASS\n"), old))
 	assert.ErrorContains(t, o.checkCell(l, cells[1], printed("--- SKIP: TestP90 (0.21s)\nPASS\n"), old), "something else than the committed")
+}
+
+func TestCellTestsAreNamedAfterTheirHeadings(t *testing.T) {
+	o := project(t, "# 90 A lesson\n\n```go\n%%\nf()\n```\n\n## Who's there? (`x`)\n\n```go\nfunc f() {}\n```\n\n```go\n%%\nf()\n```\n\n```text\n## none\n```\n\n```go\n%%\nf()\n```\n")
+	require.NoError(t, o.lesson("90-test"))
+	test := read(t, o, "tutorials/90-test/lesson_test.go")
+	for _, want := range []string{
+		"func Test90ALesson(t *testing.T) { cell.Run(t, 1) }",
+		"func TestWhosThereX(t *testing.T) { cell.Run(t, 3) }",
+		"func TestWhosThereX2(t *testing.T) { cell.Run(t, 4) }",
+	} {
+		assert.Contains(t, test, want)
+	}
 }

@@ -60,7 +60,7 @@ func (s *suite) survives(disk vfs.FS, low, high int) error {
 	return nil
 }
 
-// tornTail writes bytes behind the last record, as an append that a crash cut short
+// tornTail writes bytes after the last record, as an append that a crash cut short
 // leaves them. A log must cut them and go on.
 func (s *suite) tornTail() error {
 	disk := vfs.NewMem()

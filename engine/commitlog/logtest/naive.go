@@ -83,7 +83,7 @@ func (l *naiveLog) load() error {
 		return err
 	}
 	data := make([]byte, size)
-	if n, err := l.file.ReadAt(data, 0); err != nil && !(err == io.EOF && n == len(data)) {
+	if n, err := l.file.ReadAt(data, 0); err != nil && (err != io.EOF || n != len(data)) {
 		return err
 	}
 	keep := wholeFrames(data)

@@ -24,6 +24,9 @@ func (g trusting) Step(now time.Time, r group.Request) group.Output {
 }
 
 func TestCoordinators(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a long enumeration")
+	}
 	require.NoError(t, grouptest.TestCoordinator(sim.Design{}, 10))
 	err := grouptest.TestCoordinator(sim.Design{
 		NewGroup: func(name string, counts map[string]int) group.Machine { return trusting{group.New(name, counts)} },

@@ -136,6 +136,6 @@ func (c *zstdCodec) Decompress(dst, src []byte, limit int) ([]byte, error) {
 		return dst, err
 	}
 	out, err := record.ReadLimited(dst, d, limit)
-	d.Reset(nil) // let go of src
+	_ = d.Reset(nil) // let go of src
 	return out, err
 }

@@ -35,10 +35,10 @@ func TestV1Decoder(decode func(data []byte) (Decoded, error)) error {
 		if err != nil {
 			return err
 		}
-		for _, behind := range []string{"", "something behind"} {
-			got, err := call(decode, append(bytes.Clone(frame), behind...))
+		for _, after := range []string{"", "something after it"} {
+			got, err := call(decode, append(bytes.Clone(frame), after...))
 			if err != nil {
-				return fmt.Errorf("record %d with %d bytes behind it: %w", i, len(behind), err)
+				return fmt.Errorf("record %d with %d bytes after it: %w", i, len(after), err)
 			}
 			want := Decoded{Offset: r.Offset, Nanos: r.Timestamp.UnixNano(), Key: r.Key, Value: r.Value, Size: len(frame)}
 			if got.Offset != want.Offset || got.Nanos != want.Nanos || got.Size != want.Size ||

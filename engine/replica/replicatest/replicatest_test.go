@@ -15,6 +15,9 @@ import (
 )
 
 func TestTheEnginesDesignPasses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a long enumeration")
+	}
 	require.NoError(t, replicatest.TestDesign(sim.Design{}, 10))
 }
 
@@ -27,6 +30,9 @@ func (h hasty) Appended(now time.Time, w replica.Write) []replica.Effect {
 }
 
 func TestWrongDesignsAreCaught(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a long enumeration")
+	}
 	err := replicatest.TestDesign(sim.Design{Machine: func(cfg replica.Config, log replica.Log, hw int64) replica.Machine {
 		return hasty{replica.New(cfg, log, hw)}
 	}}, 100)
