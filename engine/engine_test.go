@@ -19,6 +19,7 @@ import (
 	"logbook/engine/commitlog"
 	"logbook/engine/group"
 	"logbook/engine/record"
+	"logbook/engine/service"
 	"logbook/engine/stream"
 	"logbook/engine/topic"
 	"logbook/engine/vfs"
@@ -299,4 +300,30 @@ func TestLayoutOnDisk(t *testing.T) {
 	for _, want := range []string{"data/__cluster_metadata/log.meta", "data/topics/flights/partition-000000/log.meta", "data/topics/__groups/partition-000000/log.meta", "data/high-watermarks"} {
 		assert.Contains(t, files, want)
 	}
+}
+
+// Topics are not hidden because the decisions about them are gone.
+func TestTopicsWithoutDecisionsAreReported(t *testing.T) {
+	disk := vfs.NewMem()
+	e := openMem(t, disk)
+	_, err := e.CreateTopic(t.Context(), "flights", 1, nil)
+	require.NoError(t, err)
+	require.NoError(t, e.Close())
+	for _, f := range disk.Files("data/__cluster_metadata") {
+		require.NoError(t, disk.Remove(f))
+	}
+	before := disk.Files("data")
+	_, err = engine.Open("data", engine.Options{FS: disk})
+	var undecided *service.UndecidedDataError
+	require.ErrorAs(t, err, &undecided)
+	assert.Equal(t, []string{"flights"}, undecided.Topics)
+	assert.ErrorContains(t, err, "restore it from a backup")
+	assert.Subset(t, disk.Files("data"), before)
+
+	// The layout of an earlier version, which had no decisions.
+	disk = vfs.NewMem()
+	require.NoError(t, disk.MkdirAll("data/topics/flights/partition-000000"))
+	_, err = engine.Open("data", engine.Options{FS: disk})
+	require.ErrorAs(t, err, &undecided)
+	assert.Empty(t, disk.Files("data"), "nothing is begun beside it")
 }

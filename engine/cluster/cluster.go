@@ -26,16 +26,16 @@ type Partition = topic.Partition
 // BrokerID names a broker.
 type BrokerID = replica.BrokerID
 
-// Options configure a cluster. The zero value is PyStream's: every active replica holds a
+// Options configure a cluster. The zero value is PyStream's: every in-sync replica holds a
 // record before it is acknowledged, and nothing happens that was not asked for.
 type Options struct {
 	// Acks is what Append and Send wait for.
 	Acks replica.Acks
-	// MinInSync is how many active replicas replica.Quorum demands; 0 is 1.
+	// MinInSync is how many in-sync replicas replica.Quorum demands; 0 is 1.
 	MinInSync int
 	// LagTimeout, if not 0, makes replicas look after themselves as Kafka's do: they catch
-	// up and cut diverging tails unasked, are dropped from the active ones when they lag
-	// for so long, and become active again when they have caught up.
+	// up and cut diverging tails unasked, are dropped from the in-sync ones when they lag
+	// for so long, and become in sync again when they have caught up.
 	LagTimeout time.Duration
 	// Router for topics made without one; nil is topic.SHA256, PyStream's.
 	Partitioner topic.Partitioner
@@ -351,7 +351,7 @@ func (c *Cluster) Node(id BrokerID) (*node.Node, error) {
 	return nil, &BrokerDownError{id}
 }
 
-// Assignment returns who leads a partition, and who is active.
+// Assignment returns who leads a partition, and who is in sync.
 func (c *Cluster) Assignment(p Partition) (replica.Assignment, error) {
 	a, ok := c.controller.Image().Assignment(p)
 	if !ok {

@@ -122,7 +122,7 @@ func (w *world) diverge(id int, epoch int32, values ...string) {
 	require.NoError(w.t, l.Close())
 }
 
-func (w *world) active() []replica.BrokerID {
+func (w *world) isr() []replica.BrokerID {
 	w.t.Helper()
 	a, err := w.Assignment(flights0)
 	require.NoError(w.t, err)
@@ -283,7 +283,7 @@ func TestFailoverAndRecovery(t *testing.T) {
 	w.mustSend("4")
 	w.recover(1)
 	assert.Equal(t, []string{"0", "1", "2", "3 again", "4"}, w.values(1))
-	assert.Equal(t, []replica.BrokerID{1, 2, 3}, w.active())
+	assert.Equal(t, []replica.BrokerID{1, 2, 3}, w.isr())
 	w.mustSend("5")
 	assert.Equal(t, w.values(2), w.values(1))
 

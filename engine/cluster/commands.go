@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"logbook/engine/commitlog"
 	"logbook/engine/controller"
@@ -41,9 +42,7 @@ func (c *Cluster) Status(p Partition) (Status, error) {
 	leaderEnd, leaderKnown := int64(0), false
 	for _, id := range a.Replicas {
 		r := ReplicaStatus{Broker: id, Leader: id == a.Leader}
-		for _, active := range a.ISR {
-			r.InSync = r.InSync || active == id
-		}
+		r.InSync = slices.Contains(a.ISR, id)
 		if rs, err := c.replicaStatus(p, id); err != nil {
 			r.Problem = err
 		} else {
@@ -83,7 +82,7 @@ func (c *Cluster) CatchUp(ctx context.Context, p Partition, follower BrokerID) e
 	return n.CommandAndWait(ctx, p, (*node.Node).CatchUp)
 }
 
-// Recover makes a replica that was dropped by a failover active again, as a follower: it
+// Recover makes a replica that was dropped by a failover in sync again, as a follower: it
 // is cut where it parts from the leader, copied to, compared, and only then counted.
 //
 // Errors: as CatchUp, but for divergence, which it repairs.

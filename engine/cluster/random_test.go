@@ -251,7 +251,7 @@ func (h *history) failover(ctx context.Context) error {
 			h.seen["nobody can lead"]++
 			for _, id := range before.ISR {
 				if n, err := h.Node(id); err == nil && id != before.Leader && n.Report(flights0).Err == nil {
-					return fmt.Errorf("nobody can lead, and broker %d is active and there", id)
+					return fmt.Errorf("nobody can lead, and broker %d is in sync and there", id)
 				}
 			}
 		}
@@ -299,16 +299,16 @@ func (h *history) check() error {
 			continue
 		}
 		if int64(len(sums)) < hw {
-			return fmt.Errorf("broker %d is active and ends at %d, below the high watermark %d", id, len(sums), hw)
+			return fmt.Errorf("broker %d is in sync and ends at %d, below the high watermark %d", id, len(sums), hw)
 		}
 		if len(sums) > len(leaderSums) || !slices.Equal(sums, leaderSums[:len(sums)]) {
-			return fmt.Errorf("broker %d is active and its log is no prefix of leader %d's", id, a.Leader)
+			return fmt.Errorf("broker %d is in sync and its log is no prefix of leader %d's", id, a.Leader)
 		}
 	}
 	return nil
 }
 
-// checkActive: an active replica holds every acknowledged record, where it was.
+// checkActive: an in-sync replica holds every acknowledged record, where it was.
 func (h *history) checkActive(id replica.BrokerID, n *node.Node) error {
 	held := map[int64]string{}
 	for r, err := range n.Own(flights0) {
@@ -319,7 +319,7 @@ func (h *history) checkActive(id replica.BrokerID, n *node.Node) error {
 	}
 	for offset, value := range h.acknowledged {
 		if held[offset] != value {
-			return fmt.Errorf("broker %d is active and holds %q at offset %d, where %q was acknowledged", id, held[offset], offset, value)
+			return fmt.Errorf("broker %d is in sync and holds %q at offset %d, where %q was acknowledged", id, held[offset], offset, value)
 		}
 	}
 	return nil

@@ -67,12 +67,12 @@ func TestScheduleKIP279TwoFailoversInARow(t *testing.T) {
 	w.mustSend("d", "e")
 	w.stop(2)
 	w.start(1)
-	// 1 has as many records, and is not active: it lacks d and e, which were promised.
+	// 1 has as many records, and is not in sync: it lacks d and e, which were promised.
 	var none *controller.NoEligibleReplicaError
 	_, err := w.Failover(t.Context(), flights0)
 	require.ErrorAs(t, err, &none)
 	assert.Equal(t, replica.BrokerID(2), none.Leader)
-	assert.Contains(t, none.Reasons[1], "not active")
+	assert.Contains(t, none.Reasons[1], "not in sync")
 	w.start(2)
 	w.mustSend("f")
 	w.recover(1)
@@ -204,7 +204,7 @@ func TestScheduleFollowerDamagedOnDisk(t *testing.T) {
 	s, err := w.Status(flights0)
 	require.NoError(t, err)
 	var missing *node.MissingReplicaError
-	require.ErrorAs(t, s.Replicas[1].Problem, &missing, "it does not come back empty and active")
+	require.ErrorAs(t, s.Replicas[1].Problem, &missing, "it does not come back empty and in sync")
 	w.stop(1, 3)
 	var none *controller.NoEligibleReplicaError
 	_, err = w.Failover(t.Context(), flights0)
@@ -308,7 +308,7 @@ func TestScheduleMetadataWriteFailsMidway(t *testing.T) {
 	}
 }
 
-// A replica is made active, and the write of that fails in such a way that a restart may
+// A replica is added to the ISR, and the write of that fails in such a way that a restart may
 // find either. From then on it must not miss a record: it could be all that is left.
 func TestScheduleActivationNobodyIsSureOf(t *testing.T) {
 	w := newWorld(t, 3, cluster.Options{})
@@ -329,7 +329,7 @@ func TestScheduleActivationNobodyIsSureOf(t *testing.T) {
 		return nil
 	}
 	err := w.Recover(t.Context(), flights0, 1)
-	require.ErrorContains(t, err, "could not be made active")
+	require.ErrorContains(t, err, "could not be added to the ISR")
 	w.stop(1)
 	var re *node.ReplicationError
 	require.ErrorAs(t, w.send("c"), &re)
@@ -349,7 +349,7 @@ func TestScheduleLastActiveReplicaLost(t *testing.T) {
 	require.ErrorAs(t, w.send("b"), &re)
 	w.stop(1)
 	w.start(2)
-	w.failover() // 2 is active, and lacks only what was never acknowledged
+	w.failover() // 2 is in sync, and lacks only what was never acknowledged
 	w.mustSend("c")
 	w.stop(2)
 	w.start(1)

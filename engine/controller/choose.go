@@ -7,15 +7,15 @@ import (
 )
 
 // A Choice picks the next leader of a partition whose leader is gone. reports has an entry
-// for each other replica, active or not, reachable or not, by ascending id. None: nobody
+// for each other replica, in sync or not, reachable or not, by ascending id. None: nobody
 // can lead.
 type Choice func(a replica.Assignment, reports []Report) replica.BrokerID
 
-// Longest picks the active replica with the longest log among those that can be reached,
+// Longest picks the in-sync replica with the longest log among those that can be reached,
 // and of equals the lowest id.
 //
-// Only an active replica will do, however long another's log is: an acknowledged record
-// is on every active one, and on the others only by chance. Among the active ones the
+// Only an in-sync replica will do, however long another's log is: an acknowledged record
+// is on every in-sync one, and on the others only by chance. Among the in-sync ones the
 // longest log keeps most of what was never acknowledged too.
 func Longest(a replica.Assignment, reports []Report) replica.BrokerID {
 	best, end := replica.None, int64(-1)
@@ -33,7 +33,7 @@ func Candidates(a replica.Assignment, reports []Report) (ids []replica.BrokerID,
 	for _, r := range reports {
 		switch {
 		case !slices.Contains(a.ISR, r.Broker):
-			reasons[r.Broker] = "not active: it may lack acknowledged records"
+			reasons[r.Broker] = "not in sync: it may lack acknowledged records"
 		case r.Err != nil:
 			reasons[r.Broker] = r.Err.Error()
 		default:

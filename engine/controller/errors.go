@@ -36,7 +36,7 @@ func (e *NoEligibleReplicaError) Error() string {
 	if len(why) == 0 {
 		why = []string{"it has no other replica"}
 	}
-	return fmt.Sprintf("controller: no replica of %s can replace leader %d: %s; bring one of the active replicas back", e.Partition, e.Leader, strings.Join(why, ", "))
+	return fmt.Sprintf("controller: no replica of %s can replace leader %d: %s; bring one of the in-sync replicas back", e.Partition, e.Leader, strings.Join(why, ", "))
 }
 
 // DivergenceError: two candidates hold different records at one offset, so there is no

@@ -22,9 +22,9 @@ func Place(brokers []replica.BrokerID, partitions, replication int) ([]replica.A
 		for i := range ids {
 			ids[i] = sorted[(p+i)%len(sorted)]
 		}
-		active := slices.Clone(ids)
-		slices.Sort(active)
-		out[p] = replica.Assignment{Version: 1, Leader: ids[0], LeaderEpoch: 1, Replicas: ids, ISR: active}
+		isr := slices.Clone(ids)
+		slices.Sort(isr)
+		out[p] = replica.Assignment{Version: 1, Leader: ids[0], LeaderEpoch: 1, Replicas: ids, ISR: isr}
 	}
 	return out, nil
 }

@@ -160,7 +160,7 @@ func (r replicaRow) role() string {
 	case !r.Known:
 		role += ", unknown"
 	case !r.InSync:
-		role += ", not active"
+		role += ", not in sync"
 	}
 	switch {
 	case r.HasLag && r.Lag > 0:

@@ -34,7 +34,7 @@ func (e *MissingReplicaError) Error() string {
 	return fmt.Sprintf("node: broker %d: the log of %s in %s is missing; put it back, or fail over and recover the replica to copy it anew", e.Broker, e.Partition, e.Dir)
 }
 
-// ReplicationError: a write is on the leader, where it stays, and not on every active
+// ReplicationError: a write is on the leader, where it stays, and not on every in-sync
 // replica. It may be acknowledged to nobody.
 type ReplicationError struct {
 	Partition Partition

@@ -82,7 +82,7 @@ func Open(opt Options) (*Node, error) {
 	if opt.Send == nil || opt.Propose == nil {
 		return nil, errors.New("node: Send and Propose must be set")
 	}
-	if err := opt.Log.FS.MkdirAll(filepath.Join(opt.Dir, topicsDir)); err != nil {
+	if err := opt.Log.FS.MkdirAll(filepath.Join(opt.Dir, TopicsDir)); err != nil {
 		return nil, fmt.Errorf("node: %w", err)
 	}
 	opt.Replica.ID = opt.ID
@@ -97,14 +97,15 @@ func Open(opt Options) (*Node, error) {
 	return n, nil
 }
 
-const topicsDir = "topics"
+// TopicsDir is the directory, below Options.Dir, in which the partitions are.
+const TopicsDir = "topics"
 
 // ID is the broker's id.
 func (n *Node) ID() BrokerID { return n.opt.ID }
 
 // Dir returns where a partition's log is.
 func (n *Node) Dir(p Partition) string {
-	return topic.PartitionDir(filepath.Join(n.opt.Dir, topicsDir, p.Topic), p.ID)
+	return topic.PartitionDir(filepath.Join(n.opt.Dir, TopicsDir, p.Topic), p.ID)
 }
 
 // openAtOnce is how many logs are opened at the same time: recovery reads.

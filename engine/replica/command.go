@@ -13,7 +13,7 @@ func (r *Replica) CatchUp(now time.Time, id uint64) []Effect { return r.command(
 
 // Recover makes a follower what the leader is: it compares the logs, cuts the follower's
 // where they part, copies what is missing, and compares what it copied. It ends when the
-// controller has made the replica active.
+// controller has added the replica to the ISR.
 func (r *Replica) Recover(now time.Time, id uint64) []Effect {
 	return r.command(now, &job{id: id, recover: true})
 }
@@ -102,7 +102,7 @@ func (r *Replica) matched(same int64) {
 	if f.job.second {
 		f.job.waiting, f.verified = true, true
 		if slices.Contains(r.at.ISR, r.cfg.ID) {
-			r.finish(nil) // it was active all the time
+			r.finish(nil) // it was in sync all the time
 		}
 	}
 	r.fetch()

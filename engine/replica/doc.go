@@ -21,7 +21,7 @@
 // That tells the leader three things: that the follower holds everything below, durably;
 // whether the two logs part somewhere before (KIP-101, KIP-279: the leader compares the
 // epoch's end with its own, and answers where they do); and what to send next. The high
-// watermark is the smallest log end of the active replicas: below it no record can be
+// watermark is the smallest log end of the in-sync replicas: below it no record can be
 // lost while one of them lives. A write is done when what its Acks ask for is true.
 //
 // # What a follower may do
@@ -32,9 +32,9 @@
 //   - Explicit (PyStream's rules): it stops, and says so. CatchUp compares the whole
 //     common part by content and copies what is missing, or reports where the two differ.
 //     Recover also cuts what the leader does not have, copies, compares once more what it
-//     copied, and only then lets the leader propose the replica as active.
+//     copied, and only then lets the leader propose the replica for the ISR.
 //   - otherwise (Kafka's rules) it cuts to where the epochs agree and goes on, and the
-//     leader proposes it as active when it has caught up, and without it when it lags.
+//     leader proposes it as in sync when it has caught up, and without it when it lags.
 //
 // # Duties of the driver
 //

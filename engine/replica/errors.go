@@ -28,7 +28,7 @@ func (e *NotLeaderError) Error() string {
 	return fmt.Sprintf("replica: this broker is not the leader; broker %d is, in epoch %d", e.Leader, e.LeaderEpoch)
 }
 
-// ReplicationError: a write is in the leader's log, where it stays, and active replicas
+// ReplicationError: a write is in the leader's log, where it stays, and in-sync replicas
 // do not have it. It may be acknowledged to nobody, and a failover may lose it.
 type ReplicationError struct {
 	Offset int64 // of its first record
@@ -43,7 +43,7 @@ func (e *ReplicationError) Error() string {
 	return fmt.Sprintf("replica: offset %d is on the leader only in part: missing on %s; the leader keeps it, catch the others up", e.Offset, strings.Join(who, ", "))
 }
 
-// NotEnoughReplicasError: fewer replicas are active than a write demands.
+// NotEnoughReplicasError: fewer replicas are in sync than a write demands.
 type NotEnoughReplicasError struct {
 	ISR    []BrokerID
 	Min    int
@@ -51,7 +51,7 @@ type NotEnoughReplicasError struct {
 }
 
 func (e *NotEnoughReplicasError) Error() string {
-	s := fmt.Sprintf("replica: %d active replicas %v, the write wants at least %d", len(e.ISR), e.ISR, e.Min)
+	s := fmt.Sprintf("replica: %d in-sync replicas %v, the write wants at least %d", len(e.ISR), e.ISR, e.Min)
 	if e.Stored {
 		return s + "; the leader keeps it, and it may be acknowledged to nobody"
 	}

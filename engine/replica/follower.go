@@ -35,12 +35,12 @@ type job struct {
 	recover bool
 	from    int64 // what lies below is known to be the leader's, by content
 	second  bool  // recover: comparing what was copied
-	waiting bool  // recover: verified, for the controller to make it active
+	waiting bool  // recover: verified, for the controller to add it to the ISR
 	rounds  int   // truncations, which must end
 }
 
 // follow begins, or begins again, to be in step with the leader. An explicit replica that
-// is not active waits for a command.
+// is not in sync waits for a command.
 func (r *Replica) follow() {
 	f := r.foll
 	if f.job != nil {
@@ -48,7 +48,7 @@ func (r *Replica) follow() {
 		return
 	}
 	if r.cfg.Explicit && !slices.Contains(r.at.ISR, r.cfg.ID) {
-		r.pause(errors.New("replica: not active; recover it"))
+		r.pause(errors.New("replica: not in sync; recover it"))
 		return
 	}
 	r.fetch()

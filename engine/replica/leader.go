@@ -10,7 +10,7 @@ type leadership struct {
 	followers map[BrokerID]*progress
 	writes    []*Write // not done yet, by offset
 	proposed  *Assignment
-	maybe     []BrokerID // active on the controller's disk, perhaps: it cannot say
+	maybe     []BrokerID // in the ISR on the controller's disk, perhaps: it cannot say
 	retryAt   time.Time  // no proposal before
 	start     int64      // log end when the epoch began
 	broken    error      // the log did not begin the epoch
@@ -29,7 +29,7 @@ type progress struct {
 	caughtUp  time.Time // last at the leader's end
 	lastEnd   int64     // leader's end at its last fetch
 	lastFetch time.Time
-	rejected  string // why it could not be made active, to be told
+	rejected  string // why it could not be added to the ISR, to be told
 }
 
 func newLeadership(r *Replica) *leadership {
@@ -153,7 +153,7 @@ func (r *Replica) match(m Message) (epoch int32, end int64, ok bool) {
 }
 
 // settle does what follows from new knowledge: it moves the high watermark, ends writes,
-// answers fetches and proposes changes of the active replicas.
+// answers fetches and proposes changes of the in-sync replicas.
 func (r *Replica) settle() {
 	if r.role != Leader {
 		return
@@ -177,9 +177,9 @@ func (r *Replica) settle() {
 	r.proposeActive()
 }
 
-// counting returns the replicas that must hold a record before it is safe: the active
+// counting returns the replicas that must hold a record before it is safe: the in-sync
 // ones, and those that are about to be. A replica that the controller may already have
-// made active must not be passed over (KIP-497).
+// added to the ISR must not be passed over (KIP-497).
 func (r *Replica) counting() []BrokerID {
 	ids := slices.Concat(r.at.ISR, r.lead.maybe)
 	if r.lead.proposed != nil {
@@ -204,7 +204,7 @@ func (r *Replica) answer(p *progress, end int64) {
 	r.emit(SendFrames{reply, r.cfg.MaxBytes})
 }
 
-// proposeActive asks the controller to make a follower active that deserves it, or to
+// proposeActive asks the controller to add a follower to the ISR that deserves it, or to
 // drop one that lags.
 func (r *Replica) proposeActive() {
 	if r.lead.proposed != nil || r.now.Before(r.lead.retryAt) {
@@ -216,11 +216,11 @@ func (r *Replica) proposeActive() {
 		if p == nil {
 			continue
 		}
-		active := slices.Contains(next.ISR, id)
-		if !active && r.deserves(p) {
+		inSync := slices.Contains(next.ISR, id)
+		if !inSync && r.deserves(p) {
 			next.ISR = append(next.ISR, id)
 		}
-		if active && r.lags(p) {
+		if inSync && r.lags(p) {
 			next.ISR = slices.DeleteFunc(next.ISR, func(a BrokerID) bool { return a == id })
 		}
 	}

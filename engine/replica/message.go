@@ -65,7 +65,7 @@ const (
 	OutOfRange Reason = "offset outside the leader's log"
 	Behind     Reason = "behind: catch up by command"
 	OldRequest Reason = "older than a request seen before"
-	NotActive  Reason = "could not be made active"
+	NotActive  Reason = "could not be added to the ISR"
 	CannotRead Reason = "the leader cannot read its log"
 )
 
@@ -105,7 +105,7 @@ type (
 		Message Message
 		Max     int
 	}
-	// Propose: ask the controller for this change of the active replicas. It is answered
+	// Propose: ask the controller for this change of the in-sync replicas. It is answered
 	// by Assign, or by Rejected.
 	Propose struct{ Assignment Assignment }
 	// Done: a write has its outcome.

@@ -12,7 +12,7 @@ type Assignment struct {
 	Leader      BrokerID   `json:"leader"`  // None while nobody can lead
 	LeaderEpoch int32      `json:"epoch"`   // leader epoch; grows with each term of a leader
 	Replicas    []BrokerID `json:"replicas"`
-	ISR         []BrokerID `json:"active"` // the in-sync replicas: those that count for the high watermark
+	ISR         []BrokerID `json:"isr"` // the in-sync replicas: those that count for the high watermark
 }
 
 // Clone returns a copy that shares nothing.
@@ -33,7 +33,7 @@ func (a Assignment) Validate() error {
 	active := map[BrokerID]bool{}
 	for _, id := range a.ISR {
 		if !seen[id] || active[id] {
-			return fmt.Errorf("active replicas %v: each must be one of %v, once", a.ISR, a.Replicas)
+			return fmt.Errorf("in-sync replicas %v: each must be one of %v, once", a.ISR, a.Replicas)
 		}
 		active[id] = true
 	}
@@ -41,9 +41,9 @@ func (a Assignment) Validate() error {
 	case a.Version < 0 || a.LeaderEpoch < 0:
 		return fmt.Errorf("version %d or epoch %d is negative", a.Version, a.LeaderEpoch)
 	case len(a.Replicas) == 0 || len(a.ISR) == 0:
-		return fmt.Errorf("there is no replica, or no active one")
+		return fmt.Errorf("there is no replica, or no in-sync one")
 	case a.Leader != None && !active[a.Leader]:
-		return fmt.Errorf("leader %d is not one of the active replicas %v", a.Leader, a.ISR)
+		return fmt.Errorf("leader %d is not one of the in-sync replicas %v", a.Leader, a.ISR)
 	}
 	return nil
 }
@@ -51,13 +51,13 @@ func (a Assignment) Validate() error {
 // Config says how a replica behaves. Zero durations never run out.
 type Config struct {
 	ID BrokerID
-	// Explicit: replicas catch up and become active by command only, and what diverges is
+	// Explicit: replicas catch up and become in sync by command only, and what diverges is
 	// reported, not cut. See the package comment.
 	Explicit bool
-	// MinInSync is how many active replicas Quorum demands; 0 is 1.
+	// MinInSync is how many in-sync replicas Quorum demands; 0 is 1.
 	MinInSync int
-	// LagTimeout: an active follower that was not at the leader's end for so long is
-	// proposed to be active no more. Not used when Explicit.
+	// LagTimeout: an in-sync follower that was not at the leader's end for so long is
+	// proposed to be in sync no more. Not used when Explicit.
 	LagTimeout time.Duration
 	// WriteTimeout is the longest that a write waits for its followers.
 	WriteTimeout time.Duration
@@ -259,7 +259,7 @@ func (r *Replica) Next() time.Time {
 	return time.Time{}
 }
 
-// HighWatermark is the offset below which every active replica holds every record.
+// HighWatermark is the offset below which every in-sync replica holds every record.
 func (r *Replica) HighWatermark() int64 { return r.hw }
 
 // Settled reports whether a leader knows the high watermark that its predecessor, or its

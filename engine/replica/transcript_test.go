@@ -21,7 +21,7 @@ import (
 // leads to indented under it.
 //
 //	explicit, or: automatic lag=10s heartbeat=1s retry=1s write=5s min=2
-//	assign leader=1 epoch=1 active=1,2,3 [to=1,2]    the controller decides, and tells those
+//	assign leader=1 epoch=1 isr=1,2,3 [to=1,2]    the controller decides, and tells those
 //	write a [acks=all]                               the leader appends
 //	deliver [2>1] [n], drop [2>1] [n]                messages under way, on one link or all until quiet
 //	hold 2>1, release                                take one out of order
@@ -184,7 +184,7 @@ func (s *stage) assign(opt map[string]string) {
 	a.Version++
 	a.Leader = number(opt["leader"])
 	a.LeaderEpoch = int32(number(opt["epoch"]))
-	a.ISR = ids(opt["active"])
+	a.ISR = ids(opt["isr"])
 	if a.Replicas == nil {
 		a.Replicas = slices.Clone(a.ISR)
 		for _, i := range a.Replicas {
@@ -417,7 +417,7 @@ func (s *stage) perform(i id, effects []replica.Effect) {
 			m.Digests = l.sums(m.Offset, e.Max)
 			s.wire = append(s.wire, m)
 		case replica.Propose:
-			s.say("%d proposes active %v", i, e.Assignment.ISR)
+			s.say("%d proposes ISR %v", i, e.Assignment.ISR)
 			s.proposal = &e.Assignment
 		case replica.Done:
 			s.finished(e.ID, e.Err)

@@ -10,13 +10,13 @@ import (
 type Acks int
 
 const (
-	// AllActive: every active replica holds the record, else a *ReplicationError names
+	// AllInSync: every in-sync replica holds the record, else a *ReplicationError names
 	// who does not. PyStream's rule.
 	AllInSync Acks = iota
 	// OnLeader: the record is durable on the leader. kafka-lite's rule; a failover may lose it.
 	OnLeader
 	// Quorum: the high watermark is past the record, and at least Config.MinInSync
-	// replicas are active. Kafka's acks=all: replicas that lag are dropped, not waited for.
+	// replicas are in sync. Kafka's acks=all: replicas that lag are dropped, not waited for.
 	Quorum
 )
 
@@ -112,7 +112,7 @@ func (r *Replica) outcome(w *Write) (done bool, err error) {
 	return true, r.replicationError(w, lacking)
 }
 
-// lacking returns the active followers that do not hold a write, and whether any of them
+// lacking returns the in-sync followers that do not hold a write, and whether any of them
 // may still come to.
 func (r *Replica) lacking(w *Write) (failed map[BrokerID]string, waiting bool) {
 	failed = map[BrokerID]string{}

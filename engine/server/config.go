@@ -33,7 +33,7 @@ type Config struct {
 
 	HealthEvery  time.Duration // between checks of a peer; 0 is 500 ms
 	FailAfter    int           // failed checks in a row that make a peer dead; 0 is 3
-	LagTimeout   time.Duration // an active follower that lags so long counts no more; 0 is 10 s
+	LagTimeout   time.Duration // an in-sync follower that lags so long counts no more; 0 is 10 s
 	WriteTimeout time.Duration // longest that a write waits for followers; 0 is 10 s
 
 	Token     string      // clients must say it in their hello; empty: none

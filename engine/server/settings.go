@@ -19,6 +19,7 @@ import (
 	"unicode"
 
 	"logbook/engine/commitlog"
+	"logbook/engine/controller"
 	"logbook/engine/replica"
 )
 
@@ -101,9 +102,10 @@ var settings = []setting{
 	{"LOGBOOK_DATA", "a directory", func(s *Settings, v string) bool { s.Data = v; return true }},
 	{"LOGBOOK_ADVERTISE", "host:port", func(s *Settings, v string) bool { s.Advertise = v; return isAddress(v) }},
 	{"LOGBOOK_PEERS", "a list like 1=host:port,2=host:port", setPeers},
-	{"LOGBOOK_CONTROLLER", "manual or first-alive", func(s *Settings, v string) bool {
+	{"LOGBOOK_CONTROLLER", controller.KindNames(), func(s *Settings, v string) bool {
 		s.Controller = v
-		return v == "manual" || v == "first-alive"
+		_, err := controller.KindByName(v, 0)
+		return v != "" && err == nil
 	}},
 	{"LOGBOOK_ACKS", "leader, all or quorum", func(s *Settings, v string) bool {
 		var err error

@@ -88,12 +88,11 @@ func (c Config) withDefaults() (Config, error) {
 	if c.GroupPartitions == 0 {
 		c.GroupPartitions = 8
 	}
-	if c.Controller == "" {
-		c.Controller = "manual"
-		if len(c.Brokers) > 1 {
-			c.Controller = "first-alive"
-		}
+	kind, err := controller.KindByName(c.Controller, len(c.Brokers))
+	if err != nil {
+		return c, fmt.Errorf("service: %w", err)
 	}
+	c.Controller = kind.Name
 	if c.Log.FS == nil {
 		c.Log.FS = vfs.OS
 	}
@@ -125,8 +124,6 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("service: no data directory is given")
 	case !slices.Contains(c.Brokers, c.ID):
 		return c, fmt.Errorf("service: broker %d is not among the brokers %v", c.ID, c.Brokers)
-	case c.Controller != "manual" && c.Controller != "first-alive":
-		return c, fmt.Errorf("service: the controller is %q; it must be manual or first-alive", c.Controller)
 	}
 	return c, nil
 }

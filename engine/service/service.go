@@ -56,7 +56,8 @@ type view struct {
 
 // Open opens a broker's data and recovers its replicas. Start begins its work.
 //
-// Errors: what is wrong with the configuration, *metadata.DamageError, *commitlog.LockedError.
+// Errors: what is wrong with the configuration, *UndecidedDataError,
+// *metadata.DamageError, *commitlog.LockedError.
 func Open(cfg Config) (*Service, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -70,10 +71,16 @@ func Open(cfg Config) (*Service, error) {
 	if err := cfg.Log.FS.MkdirAll(cfg.Dir); err != nil {
 		return nil, fmt.Errorf("service: %w", err)
 	}
+	if err := checkDecided(cfg.Log.FS, cfg.Dir, nil); err != nil {
+		return nil, err
+	}
 	opt := cfg.Log
 	var image *metadata.Image
 	if s.store, image, err = metadata.OpenStore(filepath.Join(cfg.Dir, metadata.LogName), opt); err != nil {
 		return nil, err
+	}
+	if err := checkDecided(cfg.Log.FS, cfg.Dir, image); err != nil {
+		return nil, errors.Join(err, s.store.Close())
 	}
 	s.node, err = node.Open(node.Options{
 		ID: cfg.ID, Dir: cfg.Dir, Send: s.sendReplica, Propose: s.propose, Log: cfg.Log, Machine: cfg.Design.Machine, Go: cfg.Go, Wake: cfg.Wake, Observe: cfg.Observe,
@@ -93,19 +100,18 @@ func Open(cfg Config) (*Service, error) {
 	return s, nil
 }
 
-// newController returns the controller that the configuration names. Nothing else depends
+// newController returns the controller that the configuration names. Nothing here depends
 // on its kind.
 func (s *Service) newController(image *metadata.Image) (controller.Machine, error) {
 	cfg := &s.cfg
-	if cfg.Controller == "first-alive" {
-		return controller.NewFirstAlive(controller.FirstAliveConfig{
-			ID: cfg.ID, Brokers: cfg.Brokers, HealthEvery: cfg.HealthEvery, FailAfter: cfg.FailAfter, RequestTimeout: time.Second, Standing: s.standing,
-		}, image)
+	kind, err := controller.KindByName(cfg.Controller, len(cfg.Brokers))
+	if err != nil {
+		return nil, err
 	}
-	return controller.NewManual(controller.ManualConfig{
-		ID: cfg.ID, At: cfg.Brokers[0], Brokers: cfg.Brokers, Choose: cfg.Design.Choose, HealthEvery: cfg.HealthEvery, FailAfter: cfg.FailAfter,
-		RequestTimeout: cfg.RequestTimeout, ProbeTimeout: cfg.ProbeTimeout, FirstVersion: max(1, s.now().UnixNano()),
-	}, image), nil
+	return kind.Open(controller.Config{
+		ID: cfg.ID, Brokers: cfg.Brokers, Choose: cfg.Design.Choose, HealthEvery: cfg.HealthEvery, FailAfter: cfg.FailAfter,
+		RequestTimeout: cfg.RequestTimeout, ProbeTimeout: cfg.ProbeTimeout, FirstVersion: max(1, s.now().UnixNano()), Standing: s.standing,
+	}, image)
 }
 
 // standing says how far this broker's log of a partition has come.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"logbook/engine/controller"
 	"logbook/engine/replica"
 )
 
@@ -55,8 +56,8 @@ func (c Config) withDefaults() (Config, replica.Acks, error) {
 		c.Length = 20 * time.Second
 	}
 	acks, err := replica.ParseAcks(c.Acks)
-	if err == nil && c.Controller != "manual" && c.Controller != "first-alive" {
-		err = fmt.Errorf("sim: controller %q; it must be manual or first-alive", c.Controller)
+	if err == nil {
+		_, err = controller.KindByName(c.Controller, c.Brokers)
 	}
 	if err == nil && (c.Brokers < 1 || c.Brokers > 9) {
 		err = fmt.Errorf("sim: %d brokers; there must be from 1 to 9", c.Brokers)

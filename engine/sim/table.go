@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"logbook/engine/controller"
 )
 
 // Promise is a cell of the guarantee table: what is promised under a fault, or not.
@@ -22,19 +24,19 @@ type Promise struct {
 // committed offsets never go back, and that all goes on when all is well again.
 func Promises() []Promise {
 	var out []Promise
-	for _, c := range []string{"manual", "first-alive"} {
+	for _, c := range controller.Kinds {
 		for _, acks := range []string{"leader", "all", "quorum"} {
 			for _, f := range append(slices.Clone(AllFaults), Rot) {
-				p := Promise{Controller: c, Acks: acks, Fault: f, Promised: true}
+				p := Promise{Controller: c.Name, Acks: acks, Fault: f, Promised: true}
 				switch {
 				case f == Rot:
 					p.Promised, p.Why = false, "what rotted is refused, never served, and somebody has to copy it anew"
 				case f == Silence: // a stale member is fenced, whoever coordinates
 				case f == DiskError: // who cannot store does not acknowledge, whatever the level
-				case c == "manual" && (f == Lossy || f == Slow): // a person asks again before they give a leader up
+				case c.ByCommand && (f == Lossy || f == Slow): // a person asks again before they give a leader up
 				case acks == "leader":
 					p.Promised, p.Why = false, "a failover may lose what only the leader held"
-				case c == "first-alive":
+				case !c.Agrees:
 					p.Promised, p.Why = false, "nobody agrees on who is in sync, and who is alone still serves reads"
 				}
 				out = append(out, p)
@@ -61,14 +63,20 @@ type Cell struct {
 // Progress is told of each seed that was run.
 type Progress func()
 
-// Table runs seeds first to first+n-1 for each cell, on as many cores as there are.
+// Table runs seeds first to first+n-1 for each cell, on as many cores as there are. Where
+// nothing is promised and none of them shows why, it goes on, to at most ten times as many.
 func Table(first uint64, n int, done Progress) ([]Cell, error) {
 	cells := make([]Cell, len(Promises()))
 	for i, p := range Promises() {
-		cells[i] = Cell{Promise: p, Seeds: n}
-		results, err := Seeds(func(seed uint64) Config { return p.Config(seed) }, first, n, done)
-		if err != nil {
-			return nil, err
+		cells[i] = Cell{Promise: p}
+		var results []Result
+		for round := 0; round == 0 || !p.Promised && len(results) == 0 && round < 10; round++ {
+			more, err := Seeds(func(seed uint64) Config { return p.Config(seed) }, first+uint64(round*n), n, done)
+			if err != nil {
+				return nil, err
+			}
+			results = append(results, more...)
+			cells[i].Seeds += n
 		}
 		for _, r := range results {
 			if cells[i].Violated++; cells[i].Violated == 1 {

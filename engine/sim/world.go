@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"logbook/engine/controller"
 	"logbook/engine/replica"
 	"logbook/engine/service"
 )
@@ -227,7 +228,7 @@ func RunDesign(s Schedule, d Design) (Result, error) {
 		return Result{}, err
 	}
 	w.clients = newClients(w)
-	if cfg.Controller == "manual" {
+	if kind, _ := controller.KindByName(cfg.Controller, cfg.Brokers); kind.ByCommand {
 		w.every(900*time.Millisecond, w.person)
 	}
 	for _, step := range s.Steps {

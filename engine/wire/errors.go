@@ -14,8 +14,8 @@ const (
 	BadRequest       Code = "bad_request"         // will not get better by repeating it
 	TooLarge         Code = "too_large"           // send less at a time
 	OutOfRange       Code = "offset_out_of_range" // start and end say what there is
-	Replication      Code = "replication"         // stored on the leader, not on all active replicas; may be lost
-	NotEnough        Code = "not_enough_replicas" // too few are active
+	Replication      Code = "replication"         // stored on the leader, not on all in-sync replicas; may be lost
+	NotEnough        Code = "not_enough_replicas" // too few are in sync
 	Unavailable      Code = "unavailable"         // not now; try again
 	Damaged          Code = "damaged"             // the log is; a person must look
 	Unauthorized     Code = "unauthorized"        // say hello with the token

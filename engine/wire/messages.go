@@ -33,7 +33,7 @@ var Messages = []Message{
 	{"status", "Describes a partition, replica by replica.", PartitionRequest{}, StatusReply{}},
 	{"failover", "Gives a partition whose leader is gone a new one. Ask the controller's broker.", PartitionRequest{}, FailoverReply{}},
 	{"catch_up", "Makes a replica on this broker copy what it lacks.", PartitionRequest{}, Empty{}},
-	{"recover", "Makes a replica on this broker what its leader's is, and active again.", PartitionRequest{}, Empty{}},
+	{"recover", "Makes a replica on this broker what its leader's is, and in sync again.", PartitionRequest{}, Empty{}},
 }
 
 // Empty is a payload without fields.

@@ -31,7 +31,7 @@ broker 2  follower, unknown
 broker 3  follower, unknown
 high watermark 3`},
 		{Number: 4, Body: cell04, Source: "README.md:93", Want: `LAX-SJC: not acknowledged: cluster: broker 1 is down; start it
-broker 2 leads instead of 1, in epoch 2, from offset 3; active: [2 3]
+broker 2 leads instead of 1, in epoch 2, from offset 3; in sync: [2 3]
 LAX-SJC: acknowledged, offset 3
 broker 1  follower, unknown
 broker 2  leader             0:DTW-ATL  1:ORD-LGA  2:SEA-SFO  3:LAX-SJC
@@ -48,15 +48,15 @@ broker 3  holds offsets below 4
 broker 3 → broker 2: I end at 4
 broker 2  acknowledges offset 3`},
 		{Number: 5, Body: cell05, Source: "README.md:135", Want: "controller: broker 2 still leads flights/0; stop it first, failover is for a leader that is gone"},
-		{Number: 6, Body: cell06, Source: "README.md:149", Want: `controller: no replica of flights/0 can replace leader 2: broker 1 (not active: it may lack acknowledged records), broker 3 (cluster: broker 3 is down; start it); bring one of the active replicas back
+		{Number: 6, Body: cell06, Source: "README.md:149", Want: `controller: no replica of flights/0 can replace leader 2: broker 1 (not in sync: it may lack acknowledged records), broker 3 (cluster: broker 3 is down; start it); bring one of the in-sync replicas back
 PHX-SAN: not acknowledged: cluster: broker 2 is down; start it
-broker 1  follower, not active  0:DTW-ATL  1:ORD-LGA  2:SEA-SFO  3:BOS-DCA
+broker 1  follower, not in sync  0:DTW-ATL  1:ORD-LGA  2:SEA-SFO  3:BOS-DCA
 broker 2  leader, unknown
 broker 3  follower, unknown
 high watermark unknown`},
-		{Number: 8, Body: cell08, Source: "README.md:176", Want: `4 {"partition":{"topic":"flights","partition":0,"assignment":{"version":1,"leader":1,"epoch":1,"replicas":[1,2,3],"active":[1,2,3]}}}
-5 {"partition":{"topic":"flights","partition":0,"assignment":{"version":2,"leader":2,"epoch":2,"replicas":[1,2,3],"active":[2,3]}}}
-6 {"partition":{"topic":"flights","partition":0,"assignment":{"version":3,"leader":2,"epoch":3,"replicas":[1,2,3],"active":[2,3]}}}`},
+		{Number: 8, Body: cell08, Source: "README.md:176", Want: `4 {"partition":{"topic":"flights","partition":0,"assignment":{"version":1,"leader":1,"epoch":1,"replicas":[1,2,3],"isr":[1,2,3]}}}
+5 {"partition":{"topic":"flights","partition":0,"assignment":{"version":2,"leader":2,"epoch":2,"replicas":[1,2,3],"isr":[2,3]}}}
+6 {"partition":{"topic":"flights","partition":0,"assignment":{"version":3,"leader":2,"epoch":3,"replicas":[1,2,3],"isr":[2,3]}}}`},
 		{Number: 14, Body: cell14, Source: "README.md:277", Want: "it chose broker 1: acknowledged records are lost"},
 	})
 }
@@ -127,7 +127,7 @@ func cell04() {
 	send(c, "LAX-SJC")
 	f, err := c.Failover(ctx, flights)
 	must(err)
-	fmt.Printf("broker %d leads instead of %d, in epoch %d, from offset %d; active: %v\n", f.New, f.Old, f.LeaderEpoch, f.LogEndOffset, f.ISR)
+	fmt.Printf("broker %d leads instead of %d, in epoch %d, from offset %d; in sync: %v\n", f.New, f.Old, f.LeaderEpoch, f.LogEndOffset, f.ISR)
 	send(c, "LAX-SJC")
 	lab.ShowReplicas(c, flights)
 	seen.Show()

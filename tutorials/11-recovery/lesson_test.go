@@ -21,11 +21,11 @@ func TestMain(m *testing.M) {
 	cell.Main(m, []*cell.Cell{
 		{Number: 4, Body: cell04, Source: "README.md:83", Want: `promised to nobody: true
 node: flights/0: replica: broker 1 parts from its leader, broker 2, at offset 3: the records there are not the leader's; nothing was changed, recover the replica to cut it there
-broker 1  follower, not active, lag 1  0:DTW-ATL  1:ORD-LGA  2:SEA-SFO  3:BOS-DCA
-broker 2  leader                       0:DTW-ATL  1:ORD-LGA  2:SEA-SFO  3:LAX-SJC  4:PHX-SAN
-broker 3  follower                     0:DTW-ATL  1:ORD-LGA  2:SEA-SFO  3:LAX-SJC  4:PHX-SAN
+broker 1  follower, not in sync, lag 1  0:DTW-ATL  1:ORD-LGA  2:SEA-SFO  3:BOS-DCA
+broker 2  leader                        0:DTW-ATL  1:ORD-LGA  2:SEA-SFO  3:LAX-SJC  4:PHX-SAN
+broker 3  follower                      0:DTW-ATL  1:ORD-LGA  2:SEA-SFO  3:LAX-SJC  4:PHX-SAN
 high watermark 5`},
-		{Number: 5, Body: cell05, Source: "README.md:108", Want: `leader 2 active [1 2 3]
+		{Number: 5, Body: cell05, Source: "README.md:108", Want: `leader 2 in sync [1 2 3]
 broker 1  follower  0:DTW-ATL  1:ORD-LGA  2:SEA-SFO  3:LAX-SJC  4:PHX-SAN
 broker 2  leader    0:DTW-ATL  1:ORD-LGA  2:SEA-SFO  3:LAX-SJC  4:PHX-SAN
 broker 3  follower  0:DTW-ATL  1:ORD-LGA  2:SEA-SFO  3:LAX-SJC  4:PHX-SAN
@@ -125,7 +125,7 @@ func cell05() {
 	must(c.Recover(ctx, flights, 1))
 	a, err := c.Assignment(flights)
 	must(err)
-	fmt.Println("leader", a.Leader, "active", a.ISR)
+	fmt.Println("leader", a.Leader, "in sync", a.ISR)
 	lab.ShowReplicas(c, flights)
 	seen.Show()
 }

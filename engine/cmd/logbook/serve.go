@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"logbook/engine/controller"
 	"logbook/engine/server"
 	"logbook/engine/web"
 )
@@ -96,7 +97,7 @@ what the others do; it is started again when you press Enter, or with its number
 	}
 	f := cmd.Flags()
 	f.StringVar(&dir, "data", "", "directory; empty: a temporary one, removed at the end")
-	f.StringVar(&ctl, "controller", "first-alive", "manual or first-alive")
+	f.StringVar(&ctl, "controller", "first-alive", controller.KindNames())
 	f.StringVar(&acks, "acks", "quorum", "leader, all or quorum")
 	f.IntVar(&n, "brokers", 3, "how many")
 	f.IntVar(&first, "first-port", 9400, "port of the first broker; HTTP is 1000 above; 0: free ones")

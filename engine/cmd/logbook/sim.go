@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"logbook/engine/controller"
 	"logbook/engine/sim"
 )
 
@@ -39,7 +40,7 @@ that writes go on when all is well again.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return s.run(cmd.OutOrStdout(), cmd.ErrOrStderr()) },
 	}
 	f := cmd.PersistentFlags()
-	f.StringVar(&s.cfg.Controller, "controller", "manual", "manual or first-alive")
+	f.StringVar(&s.cfg.Controller, "controller", "manual", controller.KindNames())
 	f.StringVar(&s.cfg.Acks, "acks", "quorum", "leader, all or quorum")
 	f.IntVar(&s.cfg.Brokers, "brokers", 3, "how many brokers")
 	f.IntVar(&s.cfg.MinInSync, "min-in-sync", 2, "replicas that quorum demands")

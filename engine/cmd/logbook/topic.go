@@ -132,7 +132,7 @@ func failoverCommand(o *common) *cobra.Command {
 					return err
 				}
 				return o.print(cmd.OutOrStdout(), f, func(w io.Writer) {
-					fmt.Fprintf(w, "broker %d leads %s/%d instead of %d, in epoch %d, from offset %d; active: %s\n", f.New, topic, p, f.Old, f.LeaderEpoch, f.LogEndOffset, ids(f.ISR))
+					fmt.Fprintf(w, "broker %d leads %s/%d instead of %d, in epoch %d, from offset %d; in sync: %s\n", f.New, topic, p, f.Old, f.LeaderEpoch, f.LogEndOffset, ids(f.ISR))
 				})
 			})
 		})
@@ -141,8 +141,8 @@ func failoverCommand(o *common) *cobra.Command {
 func recoverCommand(o *common) *cobra.Command {
 	var id int32
 	var check bool
-	cmd := partitionCommand("recover", "Make a replica what its leader's is, and active again",
-		"Recover compares the replica with its leader's log, cuts it where they part, copies what is missing and compares\nthat. What it cuts was never acknowledged by all active replicas. With --catch-up nothing is cut: where the two\npart, it says so.",
+	cmd := partitionCommand("recover", "Make a replica what its leader's is, and in sync again",
+		"Recover compares the replica with its leader's log, cuts it where they part, copies what is missing and compares\nthat. What it cuts was never acknowledged by all in-sync replicas. With --catch-up nothing is cut: where the two\npart, it says so.",
 		func(cmd *cobra.Command, topic string, p int) error {
 			if id <= 0 {
 				return usageError{fmt.Errorf("say which broker's replica, with --replica")}

@@ -13,13 +13,13 @@ import (
 )
 
 // TestChoice lives through many partitions' lives with a choice of leaders. In each life
-// records are written and acknowledged when every active replica holds them, brokers
+// records are written and acknowledged when every in-sync replica holds them, brokers
 // stop and come back, some keep a tail that nobody was promised, and whenever the leader
 // is gone the choice is asked. It must
 //
 //   - never lose an acknowledged record,
-//   - never name a replica that cannot be reached, or none while an active one can be,
-//   - of the active ones take the longest log, and of equals the lowest id: the same
+//   - never name a replica that cannot be reached, or none while an in-sync one can be,
+//   - of the in-sync ones take the longest log, and of equals the lowest id: the same
 //     answer every time.
 func TestChoice(choose controller.Choice) error {
 	for seed := uint64(1); seed <= 200; seed++ {
@@ -71,7 +71,7 @@ func (l *life) step(choose controller.Choice) error {
 	return nil
 }
 
-// write appends to the leader, and to each active follower that is up.
+// write appends to the leader, and to each in-sync follower that is up.
 func (l *life) write() {
 	if !l.up[l.at.Leader] {
 		return
@@ -92,7 +92,7 @@ func (l *life) write() {
 	}
 }
 
-// recover copies the leader's log and makes a replica active.
+// recover copies the leader's log and adds it to the ISR.
 func (l *life) recover(id replica.BrokerID) {
 	if l.up[id] && l.up[l.at.Leader] {
 		l.logs[id] = slices.Clone(l.logs[l.at.Leader])
@@ -117,7 +117,7 @@ func (l *life) failover(choose controller.Choice) error {
 	}
 	asked := l.at.Clone()
 	chosen := choose(asked, slices.Clone(reports))
-	describe := fmt.Sprintf("of %+v, with active replicas %v, it chose broker %d", reports, l.at.ISR, chosen)
+	describe := fmt.Sprintf("of %+v, with in-sync replicas %v, it chose broker %d", reports, l.at.ISR, chosen)
 	if again := choose(l.at.Clone(), slices.Clone(reports)); again != chosen {
 		return fmt.Errorf("%s, and asked again, broker %d", describe, again)
 	}
@@ -137,7 +137,7 @@ func (l *life) failover(choose controller.Choice) error {
 		return fmt.Errorf("%s: acknowledged records are lost: the first %d were promised to be %v, its log is %v", describe, len(l.acknowledged), l.acknowledged, log)
 	}
 	if chosen != want {
-		return fmt.Errorf("%s: broker %d is active too, and its log is longer, or as long and its id lower", describe, want)
+		return fmt.Errorf("%s: broker %d is in sync too, and its log is longer, or as long and its id lower", describe, want)
 	}
 	l.at.Leader = chosen
 	l.at.LeaderEpoch++

@@ -32,9 +32,9 @@ func TestWrongChoicesAreCaught(t *testing.T) {
 		choose controller.Choice
 		want   string
 	}{
-		"the longest log, active or not":          {longest, "acknowledged records are lost"},
-		"the lowest id that is active, up or not": {func(a replica.Assignment, _ []controller.Report) replica.BrokerID { return a.ISR[0] }, "broker"},
-		"the first active one that is up": {func(a replica.Assignment, reports []controller.Report) replica.BrokerID {
+		"the longest log, in sync or not":          {longest, "acknowledged records are lost"},
+		"the lowest id that is in sync, up or not": {func(a replica.Assignment, _ []controller.Report) replica.BrokerID { return a.ISR[0] }, "broker"},
+		"the first in-sync one that is up": {func(a replica.Assignment, reports []controller.Report) replica.BrokerID {
 			for _, r := range reports {
 				if r.Err == nil && slices.Contains(a.ISR, r.Broker) {
 					return r.Broker

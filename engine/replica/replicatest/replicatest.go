@@ -9,7 +9,7 @@ import (
 )
 
 // TestDesign runs clusters of a design through crashes, cut and lossy networks, slow links
-// and failing disks: seeds 1 to n, with acknowledgement by all active replicas and by a
+// and failing disks: seeds 1 to n, with acknowledgement by all in-sync replicas and by a
 // quorum, under the manual controller. Everything that is promised there must hold: see
 // sim.Promises. The error names the violation, and the steps that led to it, cut down.
 func TestDesign(d sim.Design, n int) error {
