@@ -420,7 +420,9 @@ func nextEpoch(epoch int32) (int32, error) {
 	return epoch + 1, nil
 }
 
-// Propose implements Machine. Where the answer is lost, so is the certainty.
+// Propose implements Machine. Over a network no refusal is certain: it may be of a proposal
+// that was repeated on its way and taken the first time, and one whose answer was lost may
+// still arrive and be taken. The next decision settles it.
 func (m *Manual) Propose(now time.Time, p Partition, a replica.Assignment) []Effect {
 	m.begin(now)
 	if m.keeps() {
@@ -438,7 +440,7 @@ func (m *Manual) Propose(now time.Time, p Partition, a replica.Assignment) []Eff
 		case !ok:
 			m.emit(Reject{p, a.Version, fmt.Sprintf("broker %d, which keeps the decisions, has not answered: %s", m.cfg.At, failed), true})
 		case r.Err != "":
-			m.emit(Reject{p, a.Version, r.Err, r.Unsure})
+			m.emit(Reject{p, a.Version, r.Err, true})
 		}
 	})
 	return m.effects()
@@ -466,7 +468,6 @@ func (m *Manual) proposedBy(from replica.BrokerID, q ProposeChange) {
 		r := ChangeProposed{ID: q.ID}
 		if err != nil {
 			r.Err = err.Error()
-			_, r.Unsure = errors.AsType[*metadata.UnsettledError](err)
 		}
 		m.emit(Send{from, r})
 	})

@@ -46,9 +46,8 @@ type (
 	}
 	// ChangeProposed answers it.
 	ChangeProposed struct {
-		ID     uint64 `json:"id"`
-		Err    string `json:"error,omitempty"`
-		Unsure bool   `json:"unsure,omitempty"`
+		ID  uint64 `json:"id"`
+		Err string `json:"error,omitempty"`
 	}
 	// CreateReplicas asks a broker to make its replicas of a topic that is about to be.
 	CreateReplicas struct {

@@ -10,7 +10,7 @@ type leadership struct {
 	followers map[BrokerID]*progress
 	writes    []*Write // not done yet, by offset
 	proposed  *Assignment
-	maybe     []BrokerID // in the ISR on the controller's disk, perhaps: it cannot say
+	maybe     []BrokerID // in the ISR by now, perhaps: nobody can say
 	retryAt   time.Time  // no proposal before
 	start     int64      // log end when the epoch began
 	broken    error      // the log did not begin the epoch
@@ -224,7 +224,8 @@ func (r *Replica) proposeActive() {
 			next.ISR = slices.DeleteFunc(next.ISR, func(a BrokerID) bool { return a == id })
 		}
 	}
-	if len(next.ISR) == len(r.at.ISR) && !slices.ContainsFunc(next.ISR, func(id BrokerID) bool { return !slices.Contains(r.at.ISR, id) }) {
+	same := len(next.ISR) == len(r.at.ISR) && !slices.ContainsFunc(next.ISR, func(id BrokerID) bool { return !slices.Contains(r.at.ISR, id) })
+	if same && !r.mustSettle() {
 		return
 	}
 	slices.Sort(next.ISR)
@@ -232,6 +233,10 @@ func (r *Replica) proposeActive() {
 	r.lead.proposed = &next
 	r.emit(Propose{next.Clone()})
 }
+
+// mustSettle reports whether a proposal was made of which nobody knows what became. The
+// next decision, be it the same again, makes all earlier proposals void.
+func (r *Replica) mustSettle() bool { return len(r.lead.maybe) > 0 && !r.cfg.Explicit }
 
 // deserves reports whether an inactive follower holds all that is safe, and all that this
 // leader began with.
@@ -250,9 +255,10 @@ func (r *Replica) lags(p *progress) bool {
 	return r.now.Sub(p.caughtUp) > r.cfg.LagTimeout
 }
 
-// Rejected tells that the controller did not take a proposal; why is for those who wait.
-// unsure says that it cannot tell, because its disk failed, whether it will read the old
-// decision or the proposed one when it starts again: both must then be heeded.
+// Rejected tells that the controller did not take a proposal, nor any before it; why is for
+// those who wait. unsure says that nobody can tell: the answer was lost, an earlier proposal
+// may still be on its way, or the controller's disk failed and it does not know what it will
+// read when it starts again. The old decision and the proposed one must then both be heeded.
 func (r *Replica) Rejected(now time.Time, version int64, why string, unsure bool) []Effect {
 	r.begin(now)
 	if r.lead == nil || r.lead.proposed == nil || r.lead.proposed.Version != version {
@@ -273,8 +279,10 @@ func (r *Replica) Rejected(now time.Time, version int64, why string, unsure bool
 	}
 	if unsure {
 		r.lead.maybe = append(r.lead.maybe, r.lead.proposed.ISR...)
+		slices.Sort(r.lead.maybe)
+		r.lead.maybe = slices.Compact(r.lead.maybe)
 	} else {
-		r.lead.maybe = nil // what a restart of the controller would find is known again
+		r.lead.maybe = nil // all is known again
 	}
 	r.lead.proposed = nil
 	r.lead.retryAt = now.Add(r.cfg.Retry)
@@ -310,6 +318,9 @@ func (r *Replica) nextLeader() time.Time {
 	}
 	for _, w := range r.lead.writes {
 		sooner(w.deadline)
+	}
+	if r.lead.proposed == nil && r.mustSettle() {
+		sooner(r.lead.retryAt)
 	}
 	if next.Before(r.lead.retryAt) && !next.IsZero() {
 		next = r.lead.retryAt // nothing was agreed to before then
