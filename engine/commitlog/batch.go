@@ -48,15 +48,6 @@ func NewBatch(format record.Format, records []record.Record, enc record.Encoding
 	return b, b.encode(format, records, enc, limits.withDefaults())
 }
 
-// ParseBatch checks frames that somebody else encoded, which it keeps and will change: the
-// checksum, and every record.
-//
-// Errors: *TooLargeError, *record.FrameError, ErrEmptyAppend.
-func ParseBatch(format record.Format, frames []byte, limits Limits) (*Batch, error) {
-	b := &Batch{buf: frames}
-	return b, b.parse(format, limits.withDefaults())
-}
-
 // Records is how many offsets the batch takes.
 func (b *Batch) Records() int64 { return b.records }
 

@@ -29,7 +29,7 @@ type benchResult struct {
 	OfBaseline float64       `json:"of_echo,omitempty"` // throughput beside the echo of the same bytes
 }
 
-func benchCommand(o *common) *cobra.Command {
+func benchCommand(o *globalFlags) *cobra.Command {
 	var b benching
 	cmd := &cobra.Command{
 		Use: "bench TOPIC", Short: "Measure producing and consuming, beside a raw TCP echo", Args: args(cobra.ExactArgs(1)),
@@ -60,7 +60,7 @@ type benching struct {
 	duration             time.Duration
 }
 
-func (b *benching) run(ctx context.Context, o *common, c *client.Client, out, errOut io.Writer) error {
+func (b *benching) run(ctx context.Context, o *globalFlags, c *client.Client, out, errOut io.Writer) error {
 	t, err := c.Topic(ctx, b.topic)
 	if err != nil {
 		return err

@@ -23,7 +23,7 @@ import (
 
 // consuming is the consume command's state.
 type consuming struct {
-	o         *common
+	o         *globalFlags
 	partition int
 	from      string
 	group     string
@@ -36,7 +36,7 @@ type consuming struct {
 	seen int64
 }
 
-func consumeCommand(o *common) *cobra.Command {
+func consumeCommand(o *globalFlags) *cobra.Command {
 	c := consuming{o: o}
 	cmd := &cobra.Command{
 		Use: "consume TOPIC", Short: "Print records", Args: args(cobra.ExactArgs(1)),

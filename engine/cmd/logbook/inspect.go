@@ -11,7 +11,7 @@ import (
 	"logbook/engine/commitlog"
 )
 
-func inspectCommand(o *common) *cobra.Command {
+func inspectCommand(o *globalFlags) *cobra.Command {
 	var frames bool
 	var fromOffset int64
 	var most int
@@ -71,7 +71,7 @@ func describeLog(in *commitlog.Inspection) any {
 	return map[string]any{"dir": in.Dir, "format": in.Format.Version(), "log_start": in.Start, "log_end": in.End, "clean": in.Clean, "segments": segments}
 }
 
-func inspectFrames(o *common, w io.Writer, in *commitlog.Inspection, from int64, most int) error {
+func inspectFrames(o *globalFlags, w io.Writer, in *commitlog.Inspection, from int64, most int) error {
 	shown := 0
 	for _, s := range in.Segments {
 		err := commitlog.InspectFrames(nil, s, in.Format, func(x commitlog.FrameAt) bool {

@@ -83,7 +83,7 @@ partition, 5 stored on the leader but not acknowledged by the replicas.`,
 		SilenceUsage:  true,
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	var o common
+	var o globalFlags
 	o.flags(root)
 	root.AddCommand(
 		serveCommand(), clusterCommand(), topicCommand(&o), produceCommand(&o), consumeCommand(&o), groupCommand(&o),

@@ -21,7 +21,7 @@ import (
 
 // producing is the produce command's state.
 type producing struct {
-	o         *common
+	o         *globalFlags
 	separator string
 	format    string
 	partition int
@@ -30,7 +30,7 @@ type producing struct {
 	null      bool
 }
 
-func produceCommand(o *common) *cobra.Command {
+func produceCommand(o *globalFlags) *cobra.Command {
 	p := producing{o: o}
 	cmd := &cobra.Command{
 		Use: "produce TOPIC", Short: "Send lines from standard input", Args: args(cobra.ExactArgs(1)),

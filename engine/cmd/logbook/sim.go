@@ -16,7 +16,7 @@ import (
 
 // simulating is the sim command's state.
 type simulating struct {
-	o       *common
+	o       *globalFlags
 	cfg     sim.Config
 	faults  string
 	seeds   int
@@ -25,7 +25,7 @@ type simulating struct {
 	picture string
 }
 
-func simCommand(o *common) *cobra.Command {
+func simCommand(o *globalFlags) *cobra.Command {
 	s := simulating{o: o}
 	cmd := &cobra.Command{
 		Use: "sim", Short: "Simulate clusters under faults, and check what they promise", Args: args(cobra.NoArgs),

@@ -11,7 +11,7 @@ import (
 	"logbook/engine/wire"
 )
 
-func topicCommand(o *common) *cobra.Command {
+func topicCommand(o *globalFlags) *cobra.Command {
 	cmd := &cobra.Command{Use: "topic", Short: "Make, list and describe topics"}
 	var t wire.CreateTopic
 	create := &cobra.Command{
@@ -97,7 +97,7 @@ func partitionCommand(use, short, long string, run func(cmd *cobra.Command, topi
 	}
 }
 
-func statusCommand(o *common) *cobra.Command {
+func statusCommand(o *globalFlags) *cobra.Command {
 	return partitionCommand("status", "Show a partition, replica by replica", "", func(cmd *cobra.Command, topic string, p int) error {
 		return o.with(func(c *client.Client) error {
 			s, err := c.Status(cmd.Context(), topic, p)
@@ -122,7 +122,7 @@ func statusCommand(o *common) *cobra.Command {
 	})
 }
 
-func failoverCommand(o *common) *cobra.Command {
+func failoverCommand(o *globalFlags) *cobra.Command {
 	return partitionCommand("failover", "Give a partition whose leader is gone a new one",
 		"Failover is for clusters with the manual controller. It is refused while the leader is there, and where nobody\ncan take its place without losing acknowledged records.",
 		func(cmd *cobra.Command, topic string, p int) error {
@@ -138,7 +138,7 @@ func failoverCommand(o *common) *cobra.Command {
 		})
 }
 
-func recoverCommand(o *common) *cobra.Command {
+func recoverCommand(o *globalFlags) *cobra.Command {
 	var id int32
 	var check bool
 	cmd := partitionCommand("recover", "Make a replica what its leader's is, and in sync again",
@@ -165,7 +165,7 @@ func recoverCommand(o *common) *cobra.Command {
 	return cmd
 }
 
-func groupCommand(o *common) *cobra.Command {
+func groupCommand(o *globalFlags) *cobra.Command {
 	cmd := &cobra.Command{Use: "group", Short: "List, describe and reset consumer groups"}
 	list := &cobra.Command{
 		Use: "list", Short: "List the groups", Args: args(cobra.NoArgs),
@@ -228,7 +228,7 @@ func describeGroup(w io.Writer, g wire.DescribeGroupReply) {
 	}
 }
 
-func resetCommand(o *common) *cobra.Command {
+func resetCommand(o *globalFlags) *cobra.Command {
 	var to string
 	cmd := &cobra.Command{
 		Use: "reset NAME TOPIC", Short: "Set where a group goes on", Args: args(cobra.ExactArgs(2)),

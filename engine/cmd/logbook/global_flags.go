@@ -18,8 +18,8 @@ import (
 	"logbook/engine/server"
 )
 
-// common are the flags that every command has.
-type common struct {
+// globalFlags are the flags that every command has.
+type globalFlags struct {
 	brokers string
 	token   string
 	tls     bool
@@ -28,7 +28,7 @@ type common struct {
 	timeout time.Duration
 }
 
-func (o *common) flags(cmd *cobra.Command) {
+func (o *globalFlags) flags(cmd *cobra.Command) {
 	f := cmd.PersistentFlags()
 	f.StringVarP(&o.brokers, "broker", "b", env("LOGBOOK_BROKERS", "127.0.0.1:9400"), "brokers to connect to, host:port,… (LOGBOOK_BROKERS)")
 	f.StringVar(&o.token, "token", os.Getenv("LOGBOOK_TOKEN"), "the brokers' token (LOGBOOK_TOKEN)")
@@ -46,7 +46,7 @@ func env(name, otherwise string) string {
 	return otherwise
 }
 
-func (o *common) client() (*client.Client, error) {
+func (o *globalFlags) client() (*client.Client, error) {
 	opt := client.Options{Brokers: strings.Split(o.brokers, ","), Token: o.token, Name: "logbook command", Patience: o.timeout, Timeout: o.timeout}
 	if o.tls {
 		var err error
@@ -62,7 +62,7 @@ func (o *common) client() (*client.Client, error) {
 }
 
 // with runs f with a client.
-func (o *common) with(f func(c *client.Client) error) error {
+func (o *globalFlags) with(f func(c *client.Client) error) error {
 	c, err := o.client()
 	if err != nil {
 		return err
@@ -72,7 +72,7 @@ func (o *common) with(f func(c *client.Client) error) error {
 }
 
 // print writes a document as JSON, or lets text write it for people.
-func (o *common) print(w io.Writer, v any, text func(w io.Writer)) error {
+func (o *globalFlags) print(w io.Writer, v any, text func(w io.Writer)) error {
 	if o.json {
 		return json.NewEncoder(w).Encode(v)
 	}
