@@ -1,0 +1,194 @@
+package node_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"logbook/engine/commitlog"
+	"logbook/engine/node"
+	"logbook/engine/record"
+	"logbook/engine/replica"
+	"logbook/engine/topic"
+	"logbook/engine/vfs"
+)
+
+var p = topic.Partition{Topic: "flights"}
+
+// pair is two nodes with a replica each, in one goroutine.
+type pair struct {
+	t     *testing.T
+	disks [3]*vfs.Mem
+	nodes [3]*node.Node
+	queue []func()
+	cut   bool // messages get lost
+	at    replica.Assignment
+}
+
+func newPair(t *testing.T) *pair {
+	w := &pair{t: t, at: replica.Assignment{Replicas: []replica.BrokerID{1, 2}}}
+	for id := 1; id <= 2; id++ {
+		w.disks[id] = vfs.NewMem()
+		w.open(id)
+		require.NoError(t, w.nodes[id].Create(p))
+	}
+	return w
+}
+
+func (w *pair) open(id int) {
+	n, err := node.Open(node.Options{
+		ID: replica.BrokerID(id), Dir: "data", Log: commitlog.Options{FS: w.disks[id], SegmentBytes: 4 << 10, Now: func() time.Time { return time.Unix(1e9, 0) }},
+		Propose: func(p topic.Partition, a replica.Assignment) {
+			w.queue = append(w.queue, func() { w.nodes[id].Reject(p, a.Version, "not now", false) })
+		},
+		Replica: replica.Config{Retry: time.Hour},
+		Go:      func(f func()) { w.queue = append(w.queue, f) },
+		Pump:    w.run,
+		Send: func(p topic.Partition, m replica.Message) error {
+			if w.cut || w.nodes[m.To] == nil {
+				return errors.New("there is no way")
+			}
+			w.queue = append(w.queue, func() {
+				if n := w.nodes[m.To]; n != nil {
+					n.Deliver(p, m)
+				}
+			})
+			return nil
+		},
+	})
+	require.NoError(w.t, err)
+	w.nodes[id] = n
+	n.OpenReplicas(p)
+}
+
+func (w *pair) run() {
+	for len(w.queue) > 0 {
+		next := w.queue[0]
+		w.queue = w.queue[1:]
+		next()
+	}
+}
+
+// assign makes a decision, and tells it whoever is there.
+func (w *pair) assign(leader replica.BrokerID, epoch int32, isr ...replica.BrokerID) {
+	w.at.Version++
+	w.at.Leader, w.at.LeaderEpoch, w.at.ISR = leader, epoch, isr
+	for _, n := range w.nodes {
+		if n != nil {
+			n.Assign(p, w.at.Clone())
+		}
+	}
+	w.run()
+}
+
+func (w *pair) append(id int, values ...string) error {
+	var err error
+	for _, v := range values {
+		b, berr := commitlog.NewBatch(record.V2, []record.Record{{Value: []byte(v)}}, record.Encoding{Timestamp: time.Unix(1e9, 0)}, commitlog.Limits{})
+		require.NoError(w.t, berr)
+		w.nodes[id].Append(p, replica.AllInSync, 0, b, func(_ commitlog.Appended, e error) { err = errors.Join(err, e) })
+		w.run()
+	}
+	return err
+}
+
+func (w *pair) own(id int) string {
+	out := ""
+	for r, err := range w.nodes[id].Own(p) {
+		require.NoError(w.t, err)
+		out += string(r.Value)
+	}
+	return out
+}
+
+func TestReadsAreOneLook(t *testing.T) {
+	w := newPair(t)
+	w.assign(1, 1, 1, 2)
+	require.NoError(t, w.append(1, "a", "b", "c"))
+	assert.Equal(t, "abc", w.own(2))
+	look, chunk, err := w.nodes[1].Read(p, 1, 1<<20, 0)
+	require.NoError(t, err)
+	assert.Equal(t, node.Look{LeaderEpoch: 1, HighWatermark: 3, LogEndOffset: 3, Settled: true, Format: record.V2}, look)
+	assert.EqualValues(t, 3, chunk.Next)
+
+	var elsewhere *node.NotLeaderError
+	_, err = w.nodes[2].Look(p)
+	require.ErrorAs(t, err, &elsewhere)
+	assert.EqualValues(t, 1, elsewhere.Leader)
+	require.ErrorAs(t, w.append(2, "x"), &elsewhere)
+	_, _, err = w.nodes[1].Read(p, 0, 1, 7)
+	var stale *node.StaleLeaderError
+	require.ErrorAs(t, err, &stale, "the reader has heard of a later leader")
+	_, err = w.nodes[1].Look(topic.Partition{Topic: "trains"})
+	var none *node.NoReplicaError
+	require.ErrorAs(t, err, &none)
+}
+
+func TestWatchFiresOnce(t *testing.T) {
+	w := newPair(t)
+	w.assign(1, 1, 1, 2)
+	fired := 0
+	w.nodes[1].Watch(p, 1, func() { fired++ })
+	cancel := w.nodes[1].Watch(p, 1, func() { fired += 100 })
+	cancel()
+	require.NoError(t, w.append(1, "a"))
+	assert.Zero(t, fired, "nothing beyond offset 1 can be read yet")
+	require.NoError(t, w.append(1, "b", "c"))
+	assert.Equal(t, 1, fired)
+}
+
+// What an earlier life took for safe does not count for records that came in its place.
+func TestHighWatermarkIsLoweredBeforeACut(t *testing.T) {
+	w := newPair(t)
+	w.assign(1, 1, 1, 2)
+	require.NoError(t, w.append(1, "a", "b"))
+	w.cut = true
+	w.assign(1, 1, 1)
+	require.NoError(t, w.append(1, "c", "d", "e"))
+	require.NoError(t, w.nodes[1].Close()) // it saves that 5 are safe
+	w.nodes[1] = nil
+
+	// An unclean election: 2 lacks c, d and e, and leads.
+	w.assign(2, 2, 2)
+	require.NoError(t, w.append(2, "x", "y", "z"))
+	w.cut = false
+	w.open(1)
+	w.assign(2, 3, 2)
+	require.Equal(t, "abxyz", w.own(1))
+
+	// 1 dies before it has saved anything else, and leads with 2 in sync.
+	for crash := range w.disks[1].Crashes(1, rand.New(rand.NewPCG(1, 1))) {
+		w.disks[1] = crash.FS
+		break
+	}
+	w.cut, w.nodes[1] = true, nil
+	w.open(1)
+	w.assign(1, 4, 1, 2)
+	look, err := w.nodes[1].Look(p)
+	require.NoError(t, err)
+	assert.Equal(t, []int64{2, 5}, []int64{look.HighWatermark, look.LogEndOffset}, "2 has not said that it holds x, y and z")
+}
+
+// Damage in one replica is its own: the others open, and it says what is wrong.
+func TestDamagedReplicaIsReported(t *testing.T) {
+	w := newPair(t)
+	other := topic.Partition{Topic: "flights", ID: 1}
+	require.NoError(t, w.nodes[1].Create(other))
+	w.assign(1, 1, 1)
+	require.NoError(t, w.append(1, "a", "b"))
+	require.NoError(t, w.nodes[1].Close())
+	w.disks[1].Edit(w.nodes[1].Dir(p)+"/log.meta", func(data []byte) []byte { data[len(data)/2] ^= 1; return data })
+	w.open(1)
+	w.nodes[1].OpenReplicas(other)
+	_, err := w.nodes[1].Status(other)
+	require.NoError(t, err)
+	var corrupt *node.CorruptReplicaError
+	_, err = w.nodes[1].Status(p)
+	require.ErrorAs(t, err, &corrupt)
+	var where *commitlog.CorruptionError
+	require.ErrorAs(t, err, &where, "it says where")
+}
