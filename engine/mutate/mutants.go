@@ -82,4 +82,6 @@ var logBugs = []change{
 		"	cp.Segments[i].Compacted = &size\n", "	_ = size\n"},
 	{"atomic-write-unsynced", "renames a file before its bytes are durable", "vfs/vfs.go",
 		"if err := f.Sync(); err != nil {", "if err := error(nil); err != nil {"},
+	{"watermark-kept-above-the-cut", "leaves the saved high watermark above a log that was cut", "node/driver.go",
+		"			err := d.node.marks.lower(d.partition, e.To)", "			err := error(nil)"},
 }

@@ -40,8 +40,6 @@ var replicationBugs = []change{
 		"	m := g.admit(now, r)\n	if m == nil {\n		return\n	}\n	for p := range r.Offsets {", "	m := g.members[r.Member]\n	if m == nil {\n		g.out.Commits = maps.Clone(r.Offsets)\n		g.reply(r, Reply{Member: r.Member, Generation: r.Generation})\n		return\n	}\n	for p := range r.Offsets {"},
 	{"same-generation", "lets a rebalance end without a new generation", "group/rebalance.go",
 		"	g.generation++\n", ""},
-	{"coordinator-speaks-early", "lets a new coordinator speak before what it read is safe", "service/coordinator.go",
-		"	sh.s.node.Watch(sh.p, end-1, func() {", "	sh.s.node.Watch(sh.p, -1, func() {"},
 	{"coordinator-epoch-unchecked", "lets a coordinator write in a later leader epoch than its own", "service/group_storage.go",
 		"sh.s.node.Append(sh.p, replica.Quorum, sh.epoch, b, func", "sh.s.node.Append(sh.p, replica.Quorum, 0, b, func"},
 	{"reply-before-stored", "answers a member before the group's state is stored", "service/groups.go",

@@ -41,7 +41,7 @@ func topicCommand(o *globalFlags) *cobra.Command {
 					return err
 				}
 				return o.print(cmd.OutOrStdout(), m.Topics, func(w io.Writer) {
-					fmt.Fprintln(w, "TOPIC\tPARTITIONS\tREPLICAS\tROUTER")
+					fmt.Fprintln(w, "TOPIC\tPARTITIONS\tREPLICAS\tPARTITIONER")
 					for _, t := range m.Topics {
 						if !t.Internal {
 							fmt.Fprintf(w, "%s\t%d\t%d\t%s\n", t.Name, len(t.Partitions), t.Replication, t.Partitioner)
@@ -60,7 +60,7 @@ func topicCommand(o *globalFlags) *cobra.Command {
 					return err
 				}
 				return o.print(cmd.OutOrStdout(), m.Topics[0], func(w io.Writer) {
-					fmt.Fprintln(w, "PARTITION\tLEADER\tEPOCH\tREPLICAS\tACTIVE")
+					fmt.Fprintln(w, "PARTITION\tLEADER\tEPOCH\tREPLICAS\tIN SYNC")
 					for i, p := range m.Topics[0].Partitions {
 						fmt.Fprintf(w, "%s/%d\t%s\t%d\t%s\t%s\n", a[0], i, who(p.Leader), p.LeaderEpoch, ids(p.Replicas), ids(p.ISR))
 					}
@@ -106,7 +106,7 @@ func statusCommand(o *globalFlags) *cobra.Command {
 			}
 			return o.print(cmd.OutOrStdout(), s, func(w io.Writer) {
 				fmt.Fprintf(w, "%s/%d: leader %s, epoch %d, high watermark %d\n", topic, p, who(s.Leader), s.LeaderEpoch, s.HighWatermark)
-				fmt.Fprintln(w, "BROKER\tROLE\tACTIVE\tLOG END\tLAG\tPROBLEM")
+				fmt.Fprintln(w, "BROKER\tROLE\tIN SYNC\tLOG END\tLAG\tPROBLEM")
 				for _, r := range s.Replicas {
 					end, lag := "unknown", "unknown"
 					if r.Known {
