@@ -60,7 +60,7 @@ func TestTable(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a long enumeration")
 	}
-	cells, err := sim.Table(*first, max(1, int(*seeds)/5), nil)
+	cells, err := sim.Table(*first, max(1, int(*seeds)/20), 0, nil)
 	require.NoError(t, err)
 	t.Log("\n" + sim.Markdown(cells))
 	for _, c := range cells {

@@ -64,13 +64,13 @@ type Cell struct {
 type Progress func()
 
 // Table runs seeds first to first+n-1 for each cell, on as many cores as there are. Where
-// nothing is promised and none of them shows why, it goes on, to at most ten times as many.
-func Table(first uint64, n int, done Progress) ([]Cell, error) {
+// nothing is promised and none of them shows why, it goes on, to at most limit seeds.
+func Table(first uint64, n, limit int, done Progress) ([]Cell, error) {
 	cells := make([]Cell, len(Promises()))
 	for i, p := range Promises() {
 		cells[i] = Cell{Promise: p}
 		var results []Result
-		for round := 0; round == 0 || !p.Promised && len(results) == 0 && round < 10; round++ {
+		for round := 0; round == 0 || !p.Promised && len(results) == 0 && (round+1)*n <= limit; round++ {
 			more, err := Seeds(func(seed uint64) Config { return p.Config(seed) }, first+uint64(round*n), n, done)
 			if err != nil {
 				return nil, err

@@ -189,7 +189,7 @@ func (s *simulating) show(out io.Writer, r sim.Result) error {
 
 func (s *simulating) table(out, errOut io.Writer) error {
 	bar := progress(errOut, int64(s.seeds*len(sim.Promises())), "simulating")
-	cells, err := sim.Table(s.first, s.seeds, func() { _ = bar.Add(1) })
+	cells, err := sim.Table(s.first, s.seeds, 10*s.seeds, func() { _ = bar.Add(1) })
 	_ = bar.Finish()
 	if err != nil {
 		return err
