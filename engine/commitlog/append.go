@@ -110,17 +110,26 @@ func (l *Log) Begin(b *Batch) (Pending, error) {
 		r.next += p.before
 		co.frames = append(co.frames, r)
 	}
+	l.opt.Committer.enlist(l)
 	return p, nil
+}
+
+// Ready reports whether Wait would return at once.
+func (p Pending) Ready() bool {
+	select {
+	case <-p.cohort.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // Wait returns when the batch is durable, as Options.Sync defines it.
 //
 // Error: *PoisonedError: nobody knows whether it is stored.
 func (p Pending) Wait() (Appended, error) {
-	select {
-	case <-p.cohort.done:
-	default:
-		_ = p.log.opt.Committer.commit(p.log, p.cohort) // its error is the cohort's
+	if !p.Ready() {
+		_ = p.log.opt.Committer.commit(p.cohort) // its error is the cohort's
 	}
 	if p.cohort.err != nil {
 		return Appended{}, p.cohort.err

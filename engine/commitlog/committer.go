@@ -37,13 +37,26 @@ func NewCommitter() *Committer { return &Committer{} }
 // not wait for it, nor for a write of its own that comes later.
 func NewPatientCommitter(patience time.Duration) *Committer { return &Committer{patience: patience} }
 
-// commit makes sure that what is queued in l gets committed, and waits until c is.
-func (c *Committer) commit(l *Log, co *cohort) error {
+// enlist has the next round take what is queued in l. Somebody must call commit: it is what
+// begins a round where none is under way.
+func (c *Committer) enlist(l *Log) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.queued++
 	if !l.enlisted {
 		l.enlisted = true
 		c.dirty = append(c.dirty, l)
+	}
+}
+
+// commit makes sure that what is queued in l, and enlisted, gets committed, and waits until
+// co is.
+func (c *Committer) commit(co *cohort) error {
+	c.mu.Lock()
+	if len(c.dirty) == 0 && !c.running { // a round has taken it
+		c.mu.Unlock()
+		<-co.done
+		return co.err
 	}
 	if c.running {
 		c.mu.Unlock()

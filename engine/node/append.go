@@ -16,7 +16,10 @@ type pendingAppend struct {
 	batch *commitlog.Batch
 	done  func(commitlog.Appended, error)
 
-	abandoned bool // nobody waits any more
+	pending   commitlog.Pending
+	stored    commitlog.Appended
+	refused   error // why it is not stored
+	abandoned bool  // nobody waits any more
 	id        uint64
 }
 
@@ -29,8 +32,9 @@ const appendAtOnce = 4 << 20
 // epoch, unless it is 0, is the leader epoch in which the batch must be appended: who knows
 // what an epoch's leader knew must not write in a later one.
 //
-// Batches get their places in the order of the calls. cancel ends the wait: a batch that is
-// not stored yet will not be, and for one that is, done says which replicas lack it.
+// Batches get their places in the order of the calls. cancel ends the wait: a batch that was
+// not given to the log yet will not be, and for one that is stored, done says which replicas
+// lack it.
 //
 // Errors: *NotLeaderError, *ReplicationError, *replica.NotEnoughReplicasError,
 // replica.ErrLeadershipLost, *NoReplicaError, *MissingReplicaError, *CorruptReplicaError,
@@ -48,7 +52,11 @@ func (n *Node) Append(p Partition, acks replica.Acks, epoch int32, b *commitlog.
 		done(commitlog.Appended{}, n.wrap(p, err))
 		return func() {}
 	}
-	d.appends = append(d.appends, a)
+	if d.joinable && d.changing.Load() == 0 && len(d.appends) == 0 {
+		d.begin(a)
+	} else {
+		d.appends = append(d.appends, a)
+	}
 	if !d.appending {
 		d.appending = true
 		n.run(d.appendAll)
@@ -104,57 +112,83 @@ func (d *replicaDriver) appendAll() {
 	}
 }
 
-// appendTogether stores batches with one sync, as far as the log can, and registers them.
+// appendTogether stores batches with as few syncs as the log can, and registers them. While
+// it is at it, batches that come join: they are begun at once, and so are part of whatever
+// sync comes next. It ends when there are none left, or the role is about to change.
 func (d *replicaDriver) appendTogether(together []*pendingAppend) {
-	refused := make([]error, len(together))
-	stored := make([]commitlog.Appended, len(together))
-	pending := make([]commitlog.Pending, len(together))
 	d.role.RLock()
 	d.mu.Lock()
-	for i, a := range together {
-		refused[i] = d.checkAppend(a)
+	for _, a := range together {
+		d.begin(a)
 	}
-	d.mu.Unlock()
-	for i, a := range together {
-		if refused[i] == nil {
-			pending[i], refused[i] = d.log.Begin(a.batch)
+	d.joinable = true
+	for len(d.begun) > 0 {
+		first := d.begun[0]
+		d.mu.Unlock()
+		if first.refused == nil {
+			first.stored, first.refused = first.pending.Wait()
 		}
+		d.mu.Lock()
+		n := 1 // those of the same sync are done too
+		for n < len(d.begun) && (d.begun[n].refused != nil || d.begun[n].pending.Ready()) {
+			n++
+		}
+		done := d.begun[:n:n]
+		d.begun = d.begun[n:]
+		d.mu.Unlock()
+		d.register(done)
+		d.mu.Lock()
 	}
-	for i := range together {
-		if refused[i] == nil {
-			stored[i], refused[i] = pending[i].Wait()
+	d.joinable = false
+	d.mu.Unlock()
+	d.role.RUnlock()
+}
+
+// begin gives an append its place in the log, if it can be taken. d.mu is held, and d.role
+// shared.
+func (d *replicaDriver) begin(a *pendingAppend) {
+	if a.refused = d.checkAppend(a); a.refused == nil {
+		a.pending, a.refused = d.log.Begin(a.batch)
+	}
+	d.begun = append(d.begun, a)
+}
+
+// register tells the state machine of appends that are stored, and answers those that are
+// not. d.role is shared.
+func (d *replicaDriver) register(appends []*pendingAppend) {
+	for _, a := range appends {
+		if a.refused == nil {
+			a.stored, a.refused = a.pending.Wait()
 		}
 	}
 	var out []replica.Effect
 	d.mu.Lock()
-	for i, a := range together {
-		at := stored[i]
+	for _, a := range appends {
 		switch {
-		case refused[i] != nil:
+		case a.refused != nil:
 			continue
 		case d.stopped:
-			refused[i] = ErrClosed
+			a.refused = ErrClosed
 			continue
 		}
 		a.id = d.wait(func(err error) {
 			err = d.node.wrap(d.partition, err)
-			d.observe(Outcome, Event{Offset: at.BaseOffset, Err: err})
-			a.done(at, err)
+			d.observe(Outcome, Event{Offset: a.stored.BaseOffset, Err: err})
+			a.done(a.stored, err)
 		})
-		d.observe(Stored, Event{Offset: at.BaseOffset})
-		out = append(out, d.machine.Appended(d.node.now(), replica.Write{ID: a.id, Acks: a.acks, BaseOffset: at.BaseOffset, NextOffset: at.LastOffset + 1})...)
+		d.observe(Stored, Event{Offset: a.stored.BaseOffset})
+		out = append(out, d.machine.Appended(d.node.now(), replica.Write{ID: a.id, Acks: a.acks, BaseOffset: a.stored.BaseOffset, NextOffset: a.stored.LastOffset + 1})...)
 		if a.abandoned {
 			out = append(out, d.machine.Abandon(d.node.now(), a.id)...)
 		}
 	}
 	wake := d.advance()
 	d.mu.Unlock()
-	d.role.RUnlock()
 	wakeAll(wake)
 	d.perform(out)
-	for i, a := range together {
-		if refused[i] != nil {
-			a.done(commitlog.Appended{}, d.node.wrap(d.partition, refused[i]))
+	for _, a := range appends {
+		if a.refused != nil {
+			a.done(commitlog.Appended{}, d.node.wrap(d.partition, a.refused))
 		}
 	}
 }

@@ -15,7 +15,8 @@
 // follower holds up no other replica.
 //
 // Appends to a partition keep the order in which they were asked for, and those that wait
-// share a sync. A change of role waits for the appends under way, and holds back those that
+// share a sync: what comes while others are written joins them, and counts for the next sync
+// of the disk. A change of role waits for the appends under way, and holds back those that
 // come.
 //
 // Time is a heap of deadlines: Tick looks only at the replicas whose time has come.

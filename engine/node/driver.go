@@ -20,7 +20,8 @@ type replicaDriver struct {
 	log       *commitlog.Log                     // nil while broken; set once
 	assigned  atomic.Pointer[replica.Assignment] // the last decision that came
 
-	role sync.RWMutex // shared: an append; exclusive: a change of role
+	role     sync.RWMutex // shared: appends; exclusive: a change of role
+	changing atomic.Int32 // changes of role that wait: no append joins those under way
 
 	mu        sync.Mutex // what follows
 	machine   replica.Machine
@@ -31,8 +32,10 @@ type replicaDriver struct {
 	waiting   map[uint64]func(error) // writes and commands
 	inbox     []func() []replica.Effect
 	running   bool
-	appends   []*pendingAppend
+	appends   []*pendingAppend // not begun
+	begun     []*pendingAppend // given to the log, by the one who holds role for them
 	appending bool
+	joinable  bool // what comes can be begun at once
 	watchers  []*watcher
 
 	hw    atomic.Int64
@@ -150,6 +153,8 @@ func (d *replicaDriver) advance() []*watcher {
 // assign changes the role. No append is under way meanwhile: what a leader takes belongs
 // to its epoch.
 func (d *replicaDriver) assign(a replica.Assignment) []replica.Effect {
+	d.changing.Add(1)
+	defer d.changing.Add(-1)
 	d.role.Lock()
 	defer d.role.Unlock()
 	out := d.step(func(r replica.Machine) []replica.Effect { return r.Assign(d.node.now(), a) })
@@ -333,6 +338,8 @@ func (d *replicaDriver) stop() {
 }
 
 func (d *replicaDriver) close() error {
+	d.changing.Add(1)
+	defer d.changing.Add(-1)
 	d.role.Lock()
 	defer d.role.Unlock()
 	if d.log == nil {

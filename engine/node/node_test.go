@@ -2,7 +2,9 @@ package node_test
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
@@ -191,4 +193,58 @@ func TestDamagedReplicaIsReported(t *testing.T) {
 	require.ErrorAs(t, err, &corrupt)
 	var where *commitlog.CorruptionError
 	require.ErrorAs(t, err, &where, "it says where")
+}
+
+// Appends of many goroutines beside changes of the role: nobody hangs, no offset is given
+// twice, and what is acknowledged is where it was said to be.
+func TestAppendsBesideRoleChanges(t *testing.T) {
+	n, err := node.Open(node.Options{
+		ID: 1, Dir: "data", Log: commitlog.Options{FS: vfs.NewMem(), SegmentBytes: 16 << 10},
+		Propose: func(topic.Partition, replica.Assignment) {},
+		Send:    func(topic.Partition, replica.Message) error { return errors.New("there is nobody else") },
+	})
+	require.NoError(t, err)
+	require.NoError(t, n.Create(p))
+	assign := func(version int64) {
+		n.Assign(p, replica.Assignment{Version: version, Leader: 1, LeaderEpoch: int32(version), Replicas: []replica.BrokerID{1}, ISR: []replica.BrokerID{1}})
+	}
+	assign(1)
+	n.Flush(p)
+	var writers sync.WaitGroup
+	var mu sync.Mutex
+	at := map[int64]string{}
+	for w := range 8 {
+		writers.Go(func() {
+			for i := range 100 {
+				v := fmt.Sprintf("%d/%d", w, i)
+				b, err := commitlog.NewBatch(record.V2, []record.Record{{Value: []byte(v)}}, record.Encoding{Timestamp: time.Unix(1e9, 0)}, commitlog.Limits{})
+				if !assert.NoError(t, err) {
+					return
+				}
+				got, err := n.AppendAndWait(t.Context(), p, replica.Quorum, b)
+				if err != nil {
+					continue // the leadership changed
+				}
+				mu.Lock()
+				assert.NotContains(t, at, got.BaseOffset)
+				at[got.BaseOffset] = v
+				mu.Unlock()
+			}
+		})
+	}
+	for version := int64(2); version < 60; version++ {
+		assign(version)
+		n.Flush(p)
+	}
+	writers.Wait()
+	assert.NotEmpty(t, at)
+	for r, err := range n.Own(p) {
+		require.NoError(t, err)
+		if v, ok := at[r.Offset]; ok {
+			require.Equal(t, v, string(r.Value))
+			delete(at, r.Offset)
+		}
+	}
+	assert.Empty(t, at, "acknowledged, and not in the log")
+	require.NoError(t, n.Close())
 }
