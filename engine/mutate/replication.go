@@ -40,8 +40,6 @@ var replicationBugs = []change{
 		"	m := g.admit(now, r)\n	if m == nil {\n		return\n	}\n	for p := range r.Offsets {", "	m := g.members[r.Member]\n	if m == nil {\n		g.out.Commits = maps.Clone(r.Offsets)\n		g.reply(r, Reply{Member: r.Member, Generation: r.Generation})\n		return\n	}\n	for p := range r.Offsets {"},
 	{"same-generation", "lets a rebalance end without a new generation", "group/rebalance.go",
 		"	g.generation++\n", ""},
-	{"coordinator-epoch-unchecked", "lets a coordinator write in a later leader epoch than its own", "service/group_storage.go",
-		"sh.s.node.Append(sh.p, replica.Quorum, sh.epoch, b, func", "sh.s.node.Append(sh.p, replica.Quorum, 0, b, func"},
 	{"reply-before-stored", "answers a member before the group's state is stored", "service/groups.go",
 		"	h.busy, h.storing = true, out.Commits\n", "	h.busy, h.storing = true, out.Commits\n	for _, r := range out.Replies {\n		h.reply(r)\n	}\n"},
 	{"failed-shard-goes-on", "lets a coordinator go on after something could not be stored", "service/groups.go",

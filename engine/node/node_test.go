@@ -175,6 +175,24 @@ func TestHighWatermarkIsLoweredBeforeACut(t *testing.T) {
 	assert.Equal(t, []int64{2, 5}, []int64{look.HighWatermark, look.LogEndOffset}, "2 has not said that it holds x, y and z")
 }
 
+// Who knows what an epoch's leader knew does not write in a later one.
+func TestAppendInAnEpoch(t *testing.T) {
+	w := newPair(t)
+	w.assign(1, 1, 1, 2)
+	try := func(epoch int32) (err error) {
+		b, berr := commitlog.NewBatch(record.V2, []record.Record{{Value: []byte("x")}}, record.Encoding{Timestamp: time.Unix(1e9, 0)}, commitlog.Limits{})
+		require.NoError(t, berr)
+		w.nodes[1].Append(p, replica.AllInSync, epoch, b, func(_ commitlog.Appended, e error) { err = e })
+		w.run()
+		return err
+	}
+	require.NoError(t, try(1))
+	w.assign(1, 2, 1, 2)
+	require.ErrorIs(t, try(1), replica.ErrLeadershipLost)
+	require.NoError(t, try(2))
+	assert.Equal(t, "xx", w.own(1))
+}
+
 // Damage in one replica is its own: the others open, and it says what is wrong.
 func TestDamagedReplicaIsReported(t *testing.T) {
 	w := newPair(t)
