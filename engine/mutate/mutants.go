@@ -84,4 +84,6 @@ var logBugs = []change{
 		"if err := f.Sync(); err != nil {", "if err := error(nil); err != nil {"},
 	{"watermark-kept-above-the-cut", "leaves the saved high watermark above a log that was cut", "node/driver.go",
 		"			err := d.node.marks.lower(d.partition, e.To)", "			err := error(nil)"},
+	{"commit-unchecked", "takes a commit that goes back", "service/groups.go",
+		"if was, ok := h.committed[p]; ok && offset < was && !reset {", "if was, ok := h.committed[p]; false && ok && offset < was && !reset {"},
 }

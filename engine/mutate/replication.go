@@ -44,8 +44,6 @@ var replicationBugs = []change{
 		"	h.busy, h.storing = true, out.Commits\n", "	h.busy, h.storing = true, out.Commits\n	for _, r := range out.Replies {\n		h.reply(r)\n	}\n"},
 	{"failed-shard-goes-on", "lets a coordinator go on after something could not be stored", "service/groups.go",
 		"			h.sh.end(unavailable(\"the group's state could not be stored: %v\", err))\n		default:", "			h.delivered(out)\n		default:"},
-	{"commit-unchecked", "takes a commit that goes back", "service/groups.go",
-		"if was, ok := h.committed[p]; ok && offset < was && !reset {", "if was, ok := h.committed[p]; false && ok && offset < was && !reset {"},
 	{"offsets-not-copied", "stores a group's state and forgets its commits", "service/groups.go",
 		"	records = append(records, offsetRecords(h.name, out.Commits)...)\n	if len", "	if len"},
 	{"decision-before-stored", "lets a decision count before it is stored", "controller/manual.go",
