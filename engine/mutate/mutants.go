@@ -86,4 +86,6 @@ var logBugs = []change{
 		"			err := d.node.marks.lower(d.partition, e.To)", "			err := error(nil)"},
 	{"commit-unchecked", "takes a commit that goes back", "service/groups.go",
 		"if was, ok := h.committed[p]; ok && offset < was && !reset {", "if was, ok := h.committed[p]; false && ok && offset < was && !reset {"},
+	{"register-keeps-the-epoch", "lets a leader that starts again lead in its old epoch", "controller/manual.go",
+		"					a.LeaderEpoch = epoch\n", "					_ = epoch\n"},
 }

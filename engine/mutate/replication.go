@@ -48,8 +48,6 @@ var replicationBugs = []change{
 		"	records = append(records, offsetRecords(h.name, out.Commits)...)\n	if len", "	if len"},
 	{"decision-before-stored", "lets a decision count before it is stored", "controller/manual.go",
 		"			m.emit(Persist{persist})\n			return\n", "			m.emit(Persist{persist})\n			m.take(c)\n			return\n"},
-	{"register-keeps-the-epoch", "lets a leader that starts again lead in its old epoch", "controller/manual.go",
-		"					a.LeaderEpoch = epoch\n", "					_ = epoch\n"},
 	{"failover-to-anybody", "lets a replica that is not in sync lead", "controller/failover.go",
 		"	chosen := f.m.cfg.Choose(f.old, f.reports)\n", "	f.old.ISR = f.old.Replicas\n	candidates, reasons = Candidates(f.old, f.reports)\n	chosen := f.m.cfg.Choose(f.old, f.reports)\n"},
 	{"proposal-lost-is-refused", "takes a proposal whose answer was lost for refused", "controller/manual.go",

@@ -316,3 +316,21 @@ func TestOffsetsAndDeletion(t *testing.T) {
 	f := b.fetch(1, service.Fetch{Partitions: []service.FetchPartition{{Partition: flights, Offset: 4}}})[0]
 	assert.Equal(t, []int64{5, 5}, []int64{code(t, f.Err).LogStartOffset, code(t, f.Err).LogEndOffset})
 }
+
+// A leader that was away may have lost records that were not synced, and gives their offsets
+// out again: the epoch tells the new ones from the old.
+func TestLeaderThatStartsAgainBeginsAnEpoch(t *testing.T) {
+	b := start(t, 1, nil)
+	b.topic("flights", 1, 1)
+	_, err := b.produce(1, flights, "a")
+	require.NoError(t, err)
+	before, _ := b.all[1].Image().Assignment(flights)
+	b.kill(1)
+	b.open(1)
+	b.until("it has started", func() bool { _, err := b.all[1].Topics("flights"); return err == nil && len(b.queue) == 0 })
+	after, _ := b.all[1].Image().Assignment(flights)
+	assert.Equal(t, before.LeaderEpoch+1, after.LeaderEpoch)
+	at, err := b.produce(1, flights, "b")
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, at.BaseOffset)
+}
