@@ -40,9 +40,8 @@ type Options struct {
 type Engine struct {
 	*stream.Client
 	service *service.Service
-	wake    chan struct{}
 	quit    chan struct{}
-	clock   sync.WaitGroup
+	ticking sync.WaitGroup
 }
 
 // Open opens the engine in a directory, or makes it.
@@ -52,54 +51,21 @@ func Open(dir string, opt Options) (*Engine, error) {
 	if dir == "" {
 		return nil, errors.New("engine: no directory is given")
 	}
-	e := &Engine{wake: make(chan struct{}, 1), quit: make(chan struct{})}
+	e := &Engine{quit: make(chan struct{})}
+	clock := service.NewClock()
 	log := opt.Log
 	log.FS, log.Now, log.Logger, log.Committer = opt.FS, opt.Now, opt.Logger, commitlog.NewCommitter()
 	var err error
 	e.service, err = service.Open(service.Config{
-		ID: 1, Dir: dir, Controller: "manual", Acks: replica.OnLeader, GroupPartitions: 1, Log: log, Wake: e.hurry,
+		ID: 1, Dir: dir, Controller: "manual", Acks: replica.OnLeader, GroupPartitions: 1, Log: log, Wake: clock.Wake,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("engine: %w", err)
 	}
 	e.Client = stream.New(&local{s: e.service})
-	e.clock.Go(e.tick)
+	e.ticking.Go(func() { clock.Run(e.service, e.quit) })
 	e.service.Start()
 	return e, nil
-}
-
-// hurry makes tick look when the service wants to be ticked.
-func (e *Engine) hurry() {
-	select {
-	case e.wake <- struct{}{}:
-	default:
-	}
-}
-
-// tick lets time pass for the service.
-func (e *Engine) tick() {
-	for {
-		var due <-chan time.Time
-		var timer *time.Timer
-		if next := e.service.Next(); !next.IsZero() {
-			timer = time.NewTimer(max(0, next.Sub(e.service.Now())))
-			due = timer.C
-		}
-		select {
-		case <-e.quit:
-		case <-e.wake:
-		case <-due:
-		}
-		if timer != nil {
-			timer.Stop()
-		}
-		select {
-		case <-e.quit:
-			return
-		default:
-			e.service.Tick()
-		}
-	}
 }
 
 // Close makes group members leave, sends what producers hold, and returns when no
@@ -111,7 +77,7 @@ func (e *Engine) Close() error {
 	}
 	err = errors.Join(err, e.service.Close())
 	close(e.quit)
-	e.clock.Wait()
+	e.ticking.Wait()
 	return err
 }
 

@@ -116,27 +116,12 @@ func (l *local) Fetch(ctx context.Context, q stream.Fetch) (stream.Fetched, erro
 	if err != nil {
 		return out, err
 	}
-	out.Records, err = decode(f, q.Offset)
-	return out, err
-}
-
-// decode returns the records of stored frames, from an offset on.
-func decode(f service.Fetched, from int64) ([]record.Record, error) {
-	frames, err := record.DescribeAll(f.Format, f.Frames)
-	if err != nil {
-		return nil, err
-	}
-	var out []record.Record
-	var it record.Iterator
-	for _, frame := range frames {
-		for it.Reset(frame); it.Next(); {
-			if r := it.Record(); r.Offset >= from {
-				out = append(out, r.Clone())
-			}
+	for r, err := range f.Records(q.Offset) {
+		if err != nil {
+			out.Records = nil
+			return out, err
 		}
-		if err := it.Err(); err != nil {
-			return nil, err
-		}
+		out.Records = append(out.Records, r.Clone())
 	}
 	return out, nil
 }

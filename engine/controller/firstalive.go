@@ -276,7 +276,7 @@ func (c *FirstAlive) learn(from replica.BrokerID, t metadata.TopicRecord) {
 		return
 	}
 	spec := TopicSpec{Name: t.Name, ID: t.ID, Partitions: t.Partitions, Replication: t.Replication, Partitioner: t.Partitioner}
-	if CheckTopic(c.image, spec) == nil && t.Replication >= 1 && t.Replication <= len(c.cfg.Brokers) {
+	if CheckTopic(c.image, spec) == nil && checkReplication(t.Replication, c.cfg.Brokers) == nil {
 		c.makeTopic(&newTopic{record: t})
 	}
 }
@@ -285,10 +285,11 @@ func (c *FirstAlive) learn(from replica.BrokerID, t metadata.TopicRecord) {
 func (c *FirstAlive) CreateTopic(now time.Time, id uint64, spec TopicSpec) []Effect {
 	c.begin(now)
 	err := CheckTopic(c.image, spec)
+	if err == nil {
+		err = checkReplication(spec.Replication, c.cfg.Brokers)
+	}
 	switch {
 	case err != nil:
-	case spec.Replication < 1 || spec.Replication > len(c.cfg.Brokers):
-		err = &BrokerError{fmt.Sprintf("a replication factor of %d with %d brokers; it must be from 1 to the number of brokers", spec.Replication, len(c.cfg.Brokers))}
 	case slices.ContainsFunc(c.topics, func(n *newTopic) bool { return n.record.Name == spec.Name }):
 		err = &topic.ExistsError{Name: spec.Name}
 	}

@@ -49,8 +49,11 @@ func (e *Error) Error() string { return e.Message }
 func (e *Error) Unwrap() error { return e.Err }
 
 // Retriable reports whether the same request may succeed later, or elsewhere.
-func (e *Error) Retriable() bool {
-	switch e.Code {
+func (e *Error) Retriable() bool { return e.Code.Retriable() }
+
+// Retriable reports whether what failed with the code may succeed later, or elsewhere.
+func (c Code) Retriable() bool {
+	switch c {
 	case NotLeader, NotCoordinator, Unavailable, NotEnough:
 		return true
 	}

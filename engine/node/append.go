@@ -126,7 +126,7 @@ func (d *replicaDriver) appendTogether(together []*pendingAppend) {
 		first := d.begun[0]
 		d.mu.Unlock()
 		if first.refused == nil {
-			first.stored, first.refused = first.pending.Wait()
+			_, _ = first.pending.Wait() // register takes the outcome
 		}
 		d.mu.Lock()
 		n := 1 // those of the same sync are done too

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -58,34 +59,20 @@ type Config struct {
 const syncPatience = 100 * time.Millisecond
 
 func (c Config) withDefaults() (Config, error) {
-	orElse := func(d *time.Duration, v time.Duration) {
-		if *d == 0 {
-			*d = v
-		}
-	}
-	orElse(&c.HealthEvery, 500*time.Millisecond)
-	orElse(&c.LagTimeout, 10*time.Second)
-	orElse(&c.WriteTimeout, 10*time.Second)
-	orElse(&c.IdleTimeout, 10*time.Minute)
-	orElse(&c.RequestTimeout, 30*time.Second)
-	if c.MaxConnections == 0 {
-		c.MaxConnections = 4096
-	}
-	if c.MaxFrame == 0 {
-		c.MaxFrame = 16 << 20
-	}
-	if c.MaxMemory == 0 {
-		c.MaxMemory = 256 << 20
-	}
+	// LagTimeout and WriteTimeout are the service's alone, and so are their defaults.
+	c.HealthEvery = cmp.Or(c.HealthEvery, 500*time.Millisecond)
+	c.IdleTimeout = cmp.Or(c.IdleTimeout, 10*time.Minute)
+	c.RequestTimeout = cmp.Or(c.RequestTimeout, 30*time.Second)
+	c.MaxConnections = cmp.Or(c.MaxConnections, 4096)
+	c.MaxFrame = cmp.Or(c.MaxFrame, 16<<20)
+	c.MaxMemory = cmp.Or(c.MaxMemory, 256<<20)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	if c.PeerToken == "" {
-		c.PeerToken = c.Token
-	}
+	c.PeerToken = cmp.Or(c.PeerToken, c.Token)
 	if c.Log.Committer == nil {
 		c.Log.Committer = commitlog.NewPatientCommitter(syncPatience)
 	}

@@ -250,29 +250,18 @@ func fetched(from int64, limit int, f service.Fetched) (wire.FetchReply, error) 
 	reply := wire.FetchReply{
 		Records: []wire.Record{}, NextOffset: f.Next, HighWatermark: f.Look.HighWatermark, LogStartOffset: f.Look.LogStartOffset, LeaderEpoch: f.Look.LeaderEpoch,
 	}
-	frames, err := record.DescribeAll(f.Format, f.Frames)
-	if err != nil {
-		return reply, err
-	}
-	var it record.Iterator
 	size := 0
-	for _, frame := range frames {
-		for it.Reset(frame); it.Next(); {
-			r := it.Record()
-			if r.Offset < from {
-				continue
-			}
-			// A batch may be small on disk and large in memory: what does not fit is for the
-			// next fetch, and a batch can be left in its middle.
-			if size += r.Size(); size > limit && len(reply.Records) > 0 {
-				reply.NextOffset = r.Offset
-				return reply, nil
-			}
-			reply.Records = append(reply.Records, fromRecord(r.Clone()))
-		}
-		if err := it.Err(); err != nil {
+	for r, err := range f.Records(from) {
+		if err != nil {
 			return reply, err
 		}
+		// A batch may be small on disk and large in memory: what does not fit is for the
+		// next fetch, and a batch can be left in its middle.
+		if size += r.Size(); size > limit && len(reply.Records) > 0 {
+			reply.NextOffset = r.Offset
+			return reply, nil
+		}
+		reply.Records = append(reply.Records, fromRecord(r.Clone()))
 	}
 	return reply, nil
 }

@@ -20,7 +20,7 @@ type Server struct {
 	service  *service.Service
 	links    map[replica.BrokerID]*link
 	counters *counters
-	wake     chan struct{} // time is to be looked at
+	clock    *service.Clock
 
 	ctx   context.Context // ends when the broker closes
 	stop  context.CancelFunc
@@ -41,7 +41,7 @@ func Open(cfg Config) (*Server, error) {
 	}
 	b := &Server{
 		cfg: cfg, links: map[replica.BrokerID]*link{}, sessions: map[*session]bool{}, address: cfg.Advertise,
-		memory: newBudget(cfg.MaxMemory), counters: newCounters(), wake: make(chan struct{}, 1),
+		memory: newBudget(cfg.MaxMemory), counters: newCounters(), clock: service.NewClock(),
 	}
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	for id, address := range cfg.Peers {
@@ -50,7 +50,7 @@ func Open(cfg Config) (*Server, error) {
 	b.service, err = service.Open(service.Config{
 		ID: cfg.ID, Dir: cfg.Data, Brokers: cfg.all(), Controller: cfg.Controller, Acks: cfg.Acks, MinInSync: cfg.MinInSync, Retention: cfg.Retention,
 		HealthEvery: cfg.HealthEvery, FailAfter: cfg.FailAfter, LagTimeout: cfg.LagTimeout, WriteTimeout: cfg.WriteTimeout, RequestTimeout: cfg.RequestTimeout,
-		Log: cfg.Log, Send: b.send, Wake: b.hurry,
+		Log: cfg.Log, Send: b.send, Wake: b.clock.Wake,
 	})
 	if err != nil {
 		b.stop()
@@ -89,33 +89,6 @@ func (b *Server) send(to replica.BrokerID, m service.PeerMessage) error {
 	return l.send(m)
 }
 
-// hurry makes the clock look when the service wants to be ticked.
-func (b *Server) hurry() {
-	select {
-	case b.wake <- struct{}{}:
-	default:
-	}
-}
-
-// clock lets time pass for the service.
-func (b *Server) clock() {
-	for {
-		timer := time.NewTimer(time.Hour)
-		if next := b.service.Next(); !next.IsZero() {
-			timer.Reset(max(0, next.Sub(b.service.Now())))
-		}
-		select {
-		case <-b.ctx.Done():
-			timer.Stop()
-			return
-		case <-b.wake:
-		case <-timer.C:
-		}
-		timer.Stop()
-		b.service.Tick()
-	}
-}
-
 // Serve accepts clients and peers on ln until ctx ends; then it answers what it accepted,
 // closes everything and returns. It may be called once.
 func (b *Server) Serve(ctx context.Context, ln net.Listener) error {
@@ -124,7 +97,7 @@ func (b *Server) Serve(ctx context.Context, ln net.Listener) error {
 		b.address = ln.Addr().String()
 	}
 	b.mu.Unlock()
-	b.tasks.Go(b.clock)
+	b.tasks.Go(func() { b.clock.Run(b.service, b.ctx.Done()) })
 	for _, l := range b.links {
 		b.tasks.Go(l.run)
 	}

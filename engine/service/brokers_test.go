@@ -218,15 +218,10 @@ func (b *brokers) fetch(id service.BrokerID, q service.Fetch) []service.Fetched 
 func values(t *testing.T, f service.Fetched) []string {
 	t.Helper()
 	require.NoError(t, f.Err)
-	frames, err := record.DescribeAll(f.Format, f.Frames)
-	require.NoError(t, err)
 	var out []string
-	var it record.Iterator
-	for _, frame := range frames {
-		for it.Reset(frame); it.Next(); {
-			out = append(out, string(it.Record().Value))
-		}
-		require.NoError(t, it.Err())
+	for r, err := range f.Records(0) {
+		require.NoError(t, err)
+		out = append(out, string(r.Value))
 	}
 	return out
 }

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"crypto/rand"
 	"fmt"
 	"io"
@@ -56,6 +57,8 @@ type Config struct {
 	Observe func(node.Event)
 
 	Design Design
+
+	kind controller.Kind // of Controller
 }
 
 // Design is what can be put in the place of the engine's own state machines, to try a
@@ -71,16 +74,11 @@ type Design struct {
 }
 
 func (c Config) withDefaults() (Config, error) {
-	orElse := func(d *time.Duration, v time.Duration) {
-		if *d == 0 {
-			*d = v
-		}
-	}
-	orElse(&c.HealthEvery, 500*time.Millisecond)
-	orElse(&c.LagTimeout, 10*time.Second)
-	orElse(&c.WriteTimeout, 10*time.Second)
-	orElse(&c.RequestTimeout, 30*time.Second)
-	orElse(&c.ProbeTimeout, 3*time.Second)
+	c.HealthEvery = cmp.Or(c.HealthEvery, 500*time.Millisecond)
+	c.LagTimeout = cmp.Or(c.LagTimeout, 10*time.Second)
+	c.WriteTimeout = cmp.Or(c.WriteTimeout, 10*time.Second)
+	c.RequestTimeout = cmp.Or(c.RequestTimeout, 30*time.Second)
+	c.ProbeTimeout = cmp.Or(c.ProbeTimeout, 3*time.Second)
 	if len(c.Brokers) == 0 {
 		c.Brokers = []replica.BrokerID{c.ID}
 	}
@@ -88,11 +86,11 @@ func (c Config) withDefaults() (Config, error) {
 	if c.GroupPartitions == 0 {
 		c.GroupPartitions = 8
 	}
-	kind, err := controller.KindByName(c.Controller, len(c.Brokers))
-	if err != nil {
+	var err error
+	if c.kind, err = controller.KindByName(c.Controller, len(c.Brokers)); err != nil {
 		return c, fmt.Errorf("service: %w", err)
 	}
-	c.Controller = kind.Name
+	c.Controller = c.kind.Name
 	if c.Log.FS == nil {
 		c.Log.FS = vfs.OS
 	}

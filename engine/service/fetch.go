@@ -1,6 +1,7 @@
 package service
 
 import (
+	"iter"
 	"sync"
 	"time"
 
@@ -34,6 +35,29 @@ type Fetched struct {
 	Format    record.Format
 	Frames    []byte // as stored, each checked; the first may begin below the offset
 	Next      int64  // where to go on
+}
+
+// Records iterates over the records from an offset on. A record is borrowed until the next one.
+func (f Fetched) Records(from int64) iter.Seq2[record.Record, error] {
+	return func(yield func(record.Record, error) bool) {
+		frames, err := record.DescribeAll(f.Format, f.Frames)
+		if err != nil {
+			yield(record.Record{}, err)
+			return
+		}
+		var it record.Iterator
+		for _, frame := range frames {
+			for it.Reset(frame); it.Next(); {
+				if r := it.Record(); r.Offset >= from && !yield(r, nil) {
+					return
+				}
+			}
+			if err := it.Err(); err != nil {
+				yield(record.Record{}, err)
+				return
+			}
+		}
+	}
 }
 
 // maxFetchWait is the longest that a fetch may wait for records.

@@ -104,11 +104,7 @@ func Open(cfg Config) (*Service, error) {
 // on its kind.
 func (s *Service) newController(image *metadata.Image) (controller.Machine, error) {
 	cfg := &s.cfg
-	kind, err := controller.KindByName(cfg.Controller, len(cfg.Brokers))
-	if err != nil {
-		return nil, err
-	}
-	return kind.Open(controller.Config{
+	return cfg.kind.Open(controller.Config{
 		ID: cfg.ID, Brokers: cfg.Brokers, Choose: cfg.Design.Choose, HealthEvery: cfg.HealthEvery, FailAfter: cfg.FailAfter,
 		RequestTimeout: cfg.RequestTimeout, ProbeTimeout: cfg.ProbeTimeout, FirstVersion: max(1, s.now().UnixNano()), Standing: s.standing,
 	}, image)

@@ -73,9 +73,17 @@ func (s *timers) stop(t *timer) {
 
 // tick fires what is due.
 func (s *timers) tick(now time.Time) {
+	s.fire(func(t *timer) bool { return !t.at.After(now) })
+}
+
+// close fires everything at once: whoever waits finds that the service is closed.
+func (s *timers) close() { s.fire(func(*timer) bool { return true }) }
+
+// fire fires the next timer, as long as it is one of those that are wanted.
+func (s *timers) fire(wanted func(*timer) bool) {
 	for {
 		s.mu.Lock()
-		if len(s.heap) == 0 || s.heap[0].at.After(now) {
+		if len(s.heap) == 0 || !wanted(s.heap[0]) {
 			s.mu.Unlock()
 			return
 		}
@@ -92,18 +100,4 @@ func (s *timers) next() time.Time {
 		return time.Time{}
 	}
 	return s.heap[0].at
-}
-
-// close fires everything at once: whoever waits finds that the service is closed.
-func (s *timers) close() {
-	for {
-		s.mu.Lock()
-		if len(s.heap) == 0 {
-			s.mu.Unlock()
-			return
-		}
-		t := heap.Pop(&s.heap).(*timer)
-		s.mu.Unlock()
-		t.fire()
-	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"logbook/engine/controller"
@@ -92,17 +91,10 @@ func (s *Service) makeTopic(spec controller.TopicSpec, done func(*metadata.Topic
 			return
 		}
 		t := s.Image().Topic(spec.Name)
-		var left atomic.Int64
-		left.Store(int64(len(t.Partitions)) + 1)
-		ready := func() {
-			if left.Add(-1) == 0 {
-				done(t, nil)
-			}
-		}
+		g := newGathering(len(t.Partitions))
 		for i := range t.Partitions {
-			s.node.Settle(Partition{Topic: spec.Name, ID: i}, ready)
+			s.node.Settle(Partition{Topic: spec.Name, ID: i}, func() { g.arrived(func() { done(t, nil) }) })
 		}
-		ready()
 	})
 }
 

@@ -1,6 +1,10 @@
 package wire
 
-import "fmt"
+import (
+	"fmt"
+
+	"logbook/engine/failure"
+)
 
 // Code says what went wrong, for programs.
 type Code string
@@ -44,10 +48,4 @@ type Error struct {
 func (e *Error) Error() string { return fmt.Sprintf("%s (%s)", e.Message, e.Code) }
 
 // Temporary reports whether the same request may succeed later, or elsewhere.
-func (e *Error) Temporary() bool {
-	switch e.Code {
-	case NotLeader, NotCoordinator, Unavailable, NotEnough:
-		return true
-	}
-	return false
-}
+func (e *Error) Temporary() bool { return failure.Code(e.Code).Retriable() }
