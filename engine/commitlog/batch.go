@@ -126,7 +126,7 @@ func (b *Batch) describe(parse func([]byte) (record.Frame, error), check func(re
 		}
 		n := f.NextOffset() - f.BaseOffset
 		b.frames = append(b.frames, frameRef{
-			base: b.records, next: b.records + n, size: len(f.Bytes), timestamp: f.MaxTimestamp.UnixNano(),
+			base: b.records, next: b.records + n, size: len(f.Bytes), timestamp: record.Nanos(f.MaxTimestamp),
 		})
 		b.records += n
 		at += len(f.Bytes)
@@ -144,11 +144,22 @@ func (b *Batch) checkFrame(f record.Frame, limits Limits, i *int) error {
 		return &record.FrameError{Version: f.Version, Field: "records_count", Err: record.ErrMalformed,
 			Reason: fmt.Sprintf("%d records in %d offsets; only compaction may leave gaps", f.Count, covered)}
 	}
+	newest := time.Time{}
 	for b.it.Reset(f); b.it.Next(); *i++ {
 		r := b.it.Record()
 		if err := checkSize(&r, *i, limits); err != nil {
 			return err
 		}
+		if newest.IsZero() || r.Timestamp.After(newest) {
+			newest = r.Timestamp
+		}
 	}
-	return b.it.Err()
+	if err := b.it.Err(); err != nil {
+		return err
+	}
+	if !newest.Equal(f.MaxTimestamp) { // look-ups by time and retention go by it
+		return &record.FrameError{Version: f.Version, Field: "max_timestamp", Err: record.ErrMalformed,
+			Reason: fmt.Sprintf("it is %s, the newest record's is %s", f.MaxTimestamp.UTC(), newest.UTC())}
+	}
+	return nil
 }

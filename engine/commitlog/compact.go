@@ -203,7 +203,7 @@ func (w *rewriter) copy(f record.Frame) error {
 }
 
 func (w *rewriter) add(frame []byte, f record.Frame) {
-	w.index.add(f.BaseOffset, f.NextOffset(), len(frame), f.MaxTimestamp.UnixNano())
+	w.index.add(f.BaseOffset, f.NextOffset(), len(frame), record.Nanos(f.MaxTimestamp))
 	w.out = append(w.out, frame...)
 }
 

@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"math"
 	"sort"
+	"time"
 
 	"logbook/engine/vfs"
 )
@@ -20,12 +21,13 @@ type indexEntry struct {
 // index is a segment's sparse index, in memory and as a file beside the log file:
 //
 //	magic    "LBIX" uint32
-//	version  1      uint32
+//	version  2      uint32
 //	log      uint64 id of the log, so that another log's index is not believed
 //	base     uint64 base offset of the segment
 //	covered  uint64 size of the log file's part that the entries describe
 //	newest   int64  newest timestamp in that part
 //	next     uint64 offset after that part
+//	past     int64  newest, where a timestamp ahead of the clock counts as the clock's time
 //	count    uint32
 //	entries  count times { offset uint32 relative to base, position uint32, maxTimestamp int64 }
 //	crc      uint32 CRC-32C of all of it
@@ -39,10 +41,16 @@ type index struct {
 	next    int64 // offset after them
 	newest  int64 // newest timestamp among them, ns; MinInt64: none
 	every   int64 // bytes between entries
+
+	// newestPast is newest with timestamps ahead of the log's clock counted as what the
+	// clock said when their frame was added.
+	newestPast int64
+	now        func() time.Time
+	clock      int64 // what now said last, ns
 }
 
-func newIndex(log uint64, base, every int64) *index {
-	return &index{log: log, base: base, next: base, newest: math.MinInt64, every: every}
+func newIndex(log uint64, base, every int64, now func() time.Time) *index {
+	return &index{log: log, base: base, next: base, newest: math.MinInt64, newestPast: math.MinInt64, clock: math.MinInt64, every: every, now: now}
 }
 
 // add tells the index of the frame that starts where the covered part ends.
@@ -53,6 +61,12 @@ func (x *index) add(base, next int64, size int, timestamp int64) {
 	x.covered += int64(size)
 	x.next = next
 	x.newest = max(x.newest, timestamp)
+	if timestamp > x.newestPast {
+		if timestamp > x.clock { // the clock is asked only where it may matter
+			x.clock = x.now().UnixNano()
+		}
+		x.newestPast = max(x.newestPast, min(timestamp, x.clock))
+	}
 }
 
 // before returns the position of the last entry ahead of the first one that is past what
@@ -82,7 +96,8 @@ func (x *index) findTime(t int64) int64 {
 
 const (
 	indexMagic   = 0x4c424958 // "LBIX"
-	indexHeader  = 52
+	indexVersion = 2
+	indexHeader  = 60
 	indexEntrySz = 16
 )
 
@@ -90,14 +105,19 @@ func (x *index) encode() []byte {
 	be := binary.BigEndian
 	b := make([]byte, 0, indexHeader+len(x.entries)*indexEntrySz+4)
 	b = be.AppendUint32(b, indexMagic)
-	b = be.AppendUint32(b, 1)
+	b = be.AppendUint32(b, indexVersion)
 	b = be.AppendUint64(b, x.log)
 	b = be.AppendUint64(b, uint64(x.base))
 	b = be.AppendUint64(b, uint64(x.covered))
 	b = be.AppendUint64(b, uint64(x.newest))
 	b = be.AppendUint64(b, uint64(x.next))
-	b = be.AppendUint32(b, uint32(len(x.entries)))
-	for _, e := range x.entries {
+	b = be.AppendUint64(b, uint64(x.newestPast))
+	entries := x.entries
+	for len(entries) > 0 && entries[len(entries)-1].base-x.base > math.MaxUint32 {
+		entries = entries[:len(entries)-1] // a scan from the last that fits finds what comes after it
+	}
+	b = be.AppendUint32(b, uint32(len(entries)))
+	for _, e := range entries {
 		b = be.AppendUint32(b, uint32(e.base-x.base))
 		b = be.AppendUint32(b, uint32(e.position))
 		b = be.AppendUint64(b, uint64(e.maxTimestamp))
@@ -109,7 +129,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // decodeIndex checks and decodes an index file of the segment of a log that starts at
 // base and whose log file has size bytes.
-func decodeIndex(b []byte, log uint64, base, size, every int64) (*index, error) {
+func decodeIndex(b []byte, log uint64, base, size, every int64, now func() time.Time) (*index, error) {
 	be := binary.BigEndian
 	if len(b) < indexHeader+4 {
 		return nil, fmt.Errorf("index has %d bytes, at least %d are needed", len(b), indexHeader+4)
@@ -117,14 +137,14 @@ func decodeIndex(b []byte, log uint64, base, size, every int64) (*index, error) 
 	if sum := crc32.Checksum(b[:len(b)-4], castagnoli); sum != be.Uint32(b[len(b)-4:]) {
 		return nil, fmt.Errorf("index checksum does not match")
 	}
-	if be.Uint32(b) != indexMagic || be.Uint32(b[4:]) != 1 {
-		return nil, fmt.Errorf("not an index of version 1")
+	if be.Uint32(b) != indexMagic || be.Uint32(b[4:]) != indexVersion {
+		return nil, fmt.Errorf("not an index of version 2")
 	}
 	x := &index{
 		log: be.Uint64(b[8:]), base: int64(be.Uint64(b[16:])), covered: int64(be.Uint64(b[24:])),
-		newest: int64(be.Uint64(b[32:])), next: int64(be.Uint64(b[40:])), every: every,
+		newest: int64(be.Uint64(b[32:])), next: int64(be.Uint64(b[40:])), newestPast: int64(be.Uint64(b[48:])), every: every, now: now, clock: math.MinInt64,
 	}
-	n := int64(be.Uint32(b[48:]))
+	n := int64(be.Uint32(b[56:]))
 	if n*indexEntrySz != int64(len(b)-indexHeader-4) {
 		return nil, fmt.Errorf("index claims %d entries", n)
 	}
@@ -146,12 +166,12 @@ func decodeIndex(b []byte, log uint64, base, size, every int64) (*index, error) 
 }
 
 // loadIndex reads an index file; a nil index means that it must be rebuilt.
-func loadIndex(fsys vfs.FS, name string, log uint64, base, size, every int64) (*index, error) {
+func loadIndex(fsys vfs.FS, name string, log uint64, base, size, every int64, now func() time.Time) (*index, error) {
 	b, err := vfs.ReadFile(fsys, name, indexHeader+4+indexEntrySz*(size/20+1))
 	if err != nil {
 		return nil, err
 	}
-	return decodeIndex(b, log, base, size, every)
+	return decodeIndex(b, log, base, size, every, now)
 }
 
 // saveIndex writes an index file without syncing it: a torn one fails its checksum.

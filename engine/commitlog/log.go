@@ -38,7 +38,8 @@ type Log struct {
 	checkpointed int64 // size of the active segment when its index was last saved
 	epoch        int32 // leader epoch that the next batch gets
 	id           uint64
-	unsynced     bool // written bytes wait for a sync (SyncInterval)
+	unsynced     bool  // written bytes wait for a sync (SyncInterval)
+	cuts         int64 // truncations and resets since Open
 	timer        *time.Timer
 
 	epochs    atomic.Pointer[[]EpochStart]
@@ -57,6 +58,7 @@ type view struct {
 	start    int64
 	end      int64 // log end offset
 	size     int64 // readable bytes of the last segment; the others are readable whole
+	cuts     int64 // how often the end was moved back: what a reader read ahead before is not to be believed
 }
 
 type counters struct {
@@ -193,7 +195,7 @@ func (l *Log) EndOffset() int64 { return l.view.Load().end }
 
 // publish shows readers what is acknowledged now. The round lock is held, or the log is not shared yet.
 func (l *Log) publish() {
-	l.view.Store(&view{segments: l.segments, start: l.start, end: l.active.end, size: l.active.size})
+	l.view.Store(&view{segments: l.segments, start: l.start, end: l.active.end, size: l.active.size, cuts: l.cuts})
 	l.broadcast()
 }
 

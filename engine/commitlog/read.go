@@ -21,6 +21,7 @@ type Reader struct {
 	next    int64 // offset of the next record wanted
 	segment *segment
 	bound   int64 // the segment's offsets lie below
+	cuts    int64 // view.cuts when the segment was located
 	scan    scanner
 }
 
@@ -47,8 +48,12 @@ func (r *Reader) NextOffset() int64 { return r.next }
 // reader stands, *CorruptionError, ErrClosed.
 func (r *Reader) Next() (record.Frame, error) {
 	for {
-		if v := r.log.view.Load(); r.next < v.start {
+		v := r.log.view.Load()
+		if r.next < v.start {
 			return record.Frame{}, r.outOfRange(v)
+		}
+		if v.cuts != r.cuts {
+			r.segment = nil // what was read ahead may be of the part that was cut
 		}
 		if r.segment == nil || r.scan.pos >= r.scan.limit {
 			if err := r.locate(); err != nil {
@@ -109,8 +114,8 @@ func (r *Reader) locate() error {
 		case r.scan.pos < size:
 			r.scan.limit, r.bound = size, bound // the segment grew: go on where we are
 			return nil
-		case r.log.compacted.Load() && i+1 < len(v.segments):
-			r.next, r.segment = v.segments[i+1].base, nil // compaction removed the last records of this one
+		case r.log.compacted.Load():
+			r.next, r.segment = bound, nil // compaction removed the last records of this one
 			return r.locate()
 		default:
 			return r.explain(r.scan.pos, io.ErrUnexpectedEOF)
@@ -121,7 +126,7 @@ func (r *Reader) locate() error {
 			return r.explain(0, err)
 		}
 	}
-	r.segment, r.bound = s, bound
+	r.segment, r.bound, r.cuts = s, bound, v.cuts
 	r.scan.reset(s.file, r.log.format, pos, size)
 	return nil
 }
@@ -256,11 +261,11 @@ func (l *Log) firstAtOrAfter(s *segment, pos, size, start, nanos int64) (int64, 
 		if err != nil {
 			return 0, false, l.damage(s.path, at, -1, err)
 		}
-		if frame.MaxTimestamp.UnixNano() < nanos {
+		if record.Nanos(frame.MaxTimestamp) < nanos {
 			continue
 		}
 		for it.Reset(frame); it.Next(); {
-			if rec := it.Record(); rec.Offset >= start && rec.Timestamp.UnixNano() >= nanos {
+			if rec := it.Record(); rec.Offset >= start && record.Nanos(rec.Timestamp) >= nanos {
 				return rec.Offset, true, nil
 			}
 		}

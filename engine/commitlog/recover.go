@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io/fs"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -59,7 +60,11 @@ func (l *Log) open() error {
 		return err
 	}
 	if c.Truncate != nil {
-		if m, err = l.finishTruncation(&c); err != nil {
+		to := *c.Truncate
+		if m, err = l.finishTruncation(&c); err != nil && !isDamage(err) {
+			return l.openUnfinished(&c, to, err)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -178,6 +183,11 @@ func (l *Log) create() error {
 			return &CorruptionError{File: l.path(checkpointName), Position: -1, Offset: -1, Reason: "it is missing, and " + name + " shows that the log is not new", Remedy: remedyReplica}
 		}
 	}
+	if slices.Contains(names, markName) {
+		if err := l.provesNothing(); err != nil {
+			return err
+		}
+	}
 	l.epochs.Store(&[]EpochStart{})
 	s, err := l.createSegment(0)
 	if err != nil {
@@ -192,11 +202,36 @@ func (l *Log) create() error {
 	if l.mark, err = createMarkFile(l.fs, l.path(markName), mark{loose: l.loose()}); err != nil {
 		return wrapCreate(err)
 	}
-	if err := l.fs.SyncDir(l.dir); err != nil {
+	if err := l.syncNames(); err != nil {
 		return wrapCreate(err)
 	}
 	l.recovery.Clean = true
 	return wrapCreate(l.writeCheckpoint(nil))
+}
+
+// syncNames makes the names in the log's directory durable, and the directory's own:
+// whoever made it may have been killed before it was.
+func (l *Log) syncNames() error {
+	parent := filepath.Dir(l.dir)
+	if err := l.fs.MkdirAll(parent); err != nil {
+		return err
+	}
+	if err := l.fs.SyncDir(parent); err != nil {
+		return err
+	}
+	return l.fs.SyncDir(l.dir)
+}
+
+// provesNothing makes sure that a mark without a checkpoint is the leaving of a log that
+// never took an append. The first note is number 1, and every later one was made by a log
+// that was open.
+func (l *Log) provesNothing() error {
+	m, _, err := readMark(l.fs, l.path(markName))
+	if err != nil || m.seq <= 1 && m.next == 0 {
+		return nil // torn while the log was made: an intact one has two intact slots
+	}
+	return &CorruptionError{File: l.path(checkpointName), Position: -1, Offset: m.next, Remedy: remedyReplica,
+		Reason: fmt.Sprintf("it is missing, and the mark says that records below offset %d were acknowledged", m.next)}
 }
 
 func wrapCreate(err error) error {

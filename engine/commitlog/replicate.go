@@ -112,7 +112,7 @@ func (l *Log) describeReplica(frames []byte, epoch int32) (*cohort, error) {
 			return nil, &SequenceError{Dir: l.dir, What: fmt.Sprintf("the batch at offset %d is of leader epoch %d, not %d", f.BaseOffset, f.LeaderEpoch, epoch)}
 		}
 		next = f.NextOffset()
-		co.frames = append(co.frames, frameRef{base: f.BaseOffset, next: next, size: len(f.Bytes), timestamp: f.MaxTimestamp.UnixNano()})
+		co.frames = append(co.frames, frameRef{base: f.BaseOffset, next: next, size: len(f.Bytes), timestamp: record.Nanos(f.MaxTimestamp)})
 		at += len(f.Bytes)
 	}
 	return co, nil

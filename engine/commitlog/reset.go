@@ -38,6 +38,7 @@ func (l *Log) reset(to int64) error {
 	l.checkpointed, l.epoch = 0, 0
 	l.epochs.Store(&[]EpochStart{})
 	l.compacted.Store(false)
+	l.cuts++
 	l.publish()
 	for _, o := range old {
 		o.file.Close()

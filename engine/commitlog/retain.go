@@ -9,7 +9,8 @@ import (
 type Retention struct {
 	// Age lets a segment go when its newest record is older. Segments go from the front,
 	// and the first that is too young stops it: a record that a clock which was behind
-	// stamped too early goes no earlier than the ones before it.
+	// stamped too early goes no earlier than the ones before it. A timestamp ahead of the
+	// log's clock counts as the time when the record was written.
 	Age time.Duration
 	// Bytes lets the oldest segments go as long as at least this much stays.
 	Bytes int64
@@ -22,8 +23,8 @@ type Retention struct {
 // many. The active segment always stays, so the log never forgets which offset is next.
 // Readers that stand in a deleted segment get *OffsetOutOfRangeError.
 //
-// Errors: ErrClosed, *PoisonedError, *CorruptionError (an index had to be rebuilt and
-// the segment is damaged: nothing is deleted then).
+// Errors: ErrClosed, *PoisonedError, *CorruptionError (a segment's age is asked for, its
+// index had to be rebuilt, and the segment is damaged: it stays, with those after it).
 func (l *Log) Retain(r Retention) (int, error) {
 	if r.Age < 0 || r.Bytes < 0 {
 		return 0, fmt.Errorf("commitlog: retention %+v is negative; leave a limit 0 for none", r)
@@ -34,10 +35,13 @@ func (l *Log) Retain(r Retention) (int, error) {
 		return 0, err
 	}
 	n, err := l.expired(r)
-	if err != nil || n == 0 {
+	if n == 0 {
 		return 0, err
 	}
-	return n, l.advance(max(l.start, l.segments[n].base))
+	if aerr := l.advance(max(l.start, l.segments[n].base)); aerr != nil {
+		return 0, aerr
+	}
+	return n, err
 }
 
 // AdvanceLogStart makes an offset the first that can be read, and deletes the segments
@@ -69,18 +73,34 @@ func (l *Log) expired(r Retention) (int, error) {
 	n := 0
 	for ; n < len(l.segments)-1; n++ {
 		s := l.segments[n]
-		newest := int64(0)
-		if err := s.withIndex(l, s.size, func(x *index) { newest = x.newest }); err != nil {
-			return 0, err
-		}
-		old := r.Age > 0 && newest < deadline
-		big := r.Bytes > 0 && total-s.size >= r.Bytes
-		if !old && !big || r.Below > 0 && s.end > r.Below {
+		if r.Below > 0 && s.end > r.Below {
 			break
+		}
+		big := r.Bytes > 0 && total-s.size >= r.Bytes // asks for no index, so damage does not stop it
+		if !big {
+			old, err := l.older(s, r.Age, deadline)
+			if err != nil {
+				return n, err
+			}
+			if !old {
+				break
+			}
 		}
 		total -= s.size
 	}
 	return n, nil
+}
+
+// older reports whether a segment's newest record is older than an age allows. A record
+// from the future counts as written when its segment was indexed, or it would hold its
+// segment, and all after it, until its time has come.
+func (l *Log) older(s *segment, age time.Duration, deadline int64) (bool, error) {
+	if age == 0 {
+		return false, nil
+	}
+	newest := int64(0)
+	err := s.withIndex(l, s.size, func(x *index) { newest = x.newestPast })
+	return newest < deadline, err
 }
 
 // advance moves the log start. The checkpoint is written first: a crash before the

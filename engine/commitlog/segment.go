@@ -63,10 +63,10 @@ func (l *Log) createSegment(base int64) (*segment, error) {
 	return s, nil
 }
 
-func (l *Log) newIndex(base int64) *index { return newIndex(l.id, base, l.opt.IndexBytes) }
+func (l *Log) newIndex(base int64) *index { return newIndex(l.id, base, l.opt.IndexBytes, l.opt.Now) }
 
 func (l *Log) loadIndex(s *segment, size int64) (*index, error) {
-	return loadIndex(l.fs, s.indexPath(), l.id, s.base, size, l.opt.IndexBytes)
+	return loadIndex(l.fs, s.indexPath(), l.id, s.base, size, l.opt.IndexBytes, l.opt.Now)
 }
 
 func reuseEmpty(fsys vfs.FS, path string) (vfs.File, error) {
@@ -189,7 +189,7 @@ func (l *Log) walk(s *segment, from, to, next int64, visit func(record.Frame) er
 // returns the position at which it stopped, and as error the damage that stopped it.
 func (l *Log) extendIndex(s *segment, x *index, size int64) (int64, error) {
 	at, _, err := l.walk(s, x.covered, size, x.next, func(f record.Frame) error {
-		x.add(f.BaseOffset, f.NextOffset(), len(f.Bytes), f.MaxTimestamp.UnixNano())
+		x.add(f.BaseOffset, f.NextOffset(), len(f.Bytes), record.Nanos(f.MaxTimestamp))
 		return nil
 	})
 	return at, err

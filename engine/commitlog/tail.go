@@ -31,8 +31,16 @@ func (l *Log) openTail(t tail, m mark) error {
 	if l.format != record.V2 && !m.loose {
 		limit = min(limit, t.durable) // what lies above was never acknowledged and cannot be checked
 	}
+	if l.format != record.V2 && m.loose {
+		if limit, err = l.written(s, t, limit); err != nil {
+			return err
+		}
+	}
 	end, tornErr := l.extendIndex(s, x, limit)
 	l.recovery.ScannedBytes = end - from
+	if end == t.durable && l.compacted.Load() {
+		x.next = max(x.next, t.next) // a truncation ended in a gap that compaction had left
+	}
 	if tornErr != nil && !isDamage(tornErr) {
 		return tornErr // the disk failed: nothing is known
 	}
@@ -129,7 +137,8 @@ func (l *Log) checkDurable(s *segment, x *index, t tail, end int64, tornErr erro
 		}
 		offset = f.NextOffset()
 	}
-	if sc.pos != t.durable || offset >= 0 && offset != t.next {
+	inGap := l.compacted.Load() && offset < t.next
+	if sc.pos != t.durable || offset >= 0 && offset != t.next && !inGap {
 		return &CorruptionError{File: s.path, Position: t.durable, Offset: t.next, Remedy: remedyReplica,
 			Reason: fmt.Sprintf("the mark (byte %d, offset %d) is not at the edge of a frame", t.durable, t.next)}
 	}
@@ -151,11 +160,20 @@ func (l *Log) cutTail(s *segment, x *index, end int64, cause error) error {
 		return &CorruptionError{File: s.path, Position: end, Offset: x.next, Remedy: remedyTail,
 			Reason: fmt.Sprintf("%d bytes after the last whole frame are a torn tail: %s", last-end, ce.Reason), Err: ce.Err}
 	}
-	r := &l.recovery
-	r.CutFile, r.CutAt, r.CutBytes = s.path, end, last-end
-	if r.CutBatches, err = l.intactBatches(s, end, last, x.next); err != nil {
+	batches, first, err := l.intactBatches(s, end, last, x.next)
+	if err != nil {
 		return err
 	}
+	if batches > 0 {
+		if torn, err := mayBeTorn(s.file, end, first); err != nil {
+			return l.damage(s.path, end, x.next, err)
+		} else if !torn {
+			return &CorruptionError{File: s.path, Position: end, Offset: x.next, Remedy: remedyRepair, Err: cause,
+				Reason: fmt.Sprintf("no crash leaves such bytes, since every sector of them was written; %d intact batches come after", batches)}
+		}
+	}
+	r := &l.recovery
+	r.CutFile, r.CutAt, r.CutBytes, r.CutBatches = s.path, end, last-end, batches
 	s.allocated = end // settle cuts the file to that
 	l.opt.Logger.Warn("cut a torn tail: its bytes were never acknowledged",
 		"file", s.path, "at", end, "bytes", r.CutBytes, "intact batches in it", r.CutBatches, "next offset", x.next, "cause", cause)
@@ -163,19 +181,20 @@ func (l *Log) cutTail(s *segment, x *index, end int64, cause error) error {
 }
 
 // intactBatches counts the whole batches of format 2 in a torn tail, wherever they
-// start: the later blocks of a write may reach the disk before the first.
-func (l *Log) intactBatches(s *segment, from, to, expected int64) (int, error) {
+// start: the later blocks of a write may reach the disk before the first. It returns the
+// position of the first of them too.
+func (l *Log) intactBatches(s *segment, from, to, expected int64) (count int, first int64, err error) {
 	const most = 8 << 20 // a longer tail is searched only so far: the count is for a person
 	if l.format != record.V2 {
-		return 0, nil
+		return 0, 0, nil
 	}
 	buf := make([]byte, min(to-from, most))
 	if n, err := s.file.ReadAt(buf, from); err != nil && err != io.EOF {
-		return 0, fmt.Errorf("commitlog: reading a torn tail: %w", err)
+		return 0, 0, fmt.Errorf("commitlog: reading a torn tail: %w", err)
 	} else {
 		buf = buf[:n]
 	}
-	count, budget := 0, 4*len(buf)
+	budget := 4 * len(buf)
 	for at := 0; at < len(buf) && budget > 0; {
 		size, err := l.format.FrameSize(buf[at:])
 		if err != nil || size > len(buf)-at {
@@ -184,13 +203,15 @@ func (l *Log) intactBatches(s *segment, from, to, expected int64) (int, error) {
 		}
 		budget -= size // each candidate costs a checksum: bounded in all
 		if f, err := l.format.Parse(buf[at:]); err == nil && f.BaseOffset >= expected {
-			count++
+			if count++; count == 1 {
+				first = from + int64(at)
+			}
 			at += size
 			continue
 		}
 		at++
 	}
-	return count, nil
+	return count, first, nil
 }
 
 // settle makes what recovery found durable: a process that was killed, or whose disk
@@ -213,7 +234,7 @@ func (l *Log) settle(s *segment, t tail) error {
 			return fmt.Errorf("commitlog: making the recovered log durable: %w", err)
 		}
 	}
-	if err := l.fs.SyncDir(l.dir); err != nil {
+	if err := l.syncNames(); err != nil {
 		return fmt.Errorf("commitlog: syncing the recovered log's directory: %w", err)
 	}
 	if t.relist {

@@ -81,6 +81,7 @@ func (l *Log) truncate(to int64) error {
 	dropped := l.segments[keep:]
 	l.segments = append(l.segments[:keep:keep], shrunk)
 	l.active = shrunk
+	l.cuts++
 	l.publish()
 	for _, s := range dropped {
 		s.file.Close()
@@ -197,6 +198,43 @@ func (l *Log) positionOf(s *segment, to int64) (int64, error) {
 		next = f.NextOffset()
 	}
 	return sc.pos, nil
+}
+
+// openUnfinished opens a log whose truncation cannot be finished, because the disk takes
+// no writes: as it will be when it is, for reading alone.
+func (l *Log) openUnfinished(c *checkpoint, to int64, cause error) error {
+	bases, err := l.listSegments()
+	if err != nil {
+		return err
+	}
+	for i, base := range bases {
+		if base < c.First || base > to {
+			continue
+		}
+		s, err := l.openSegment(base)
+		if err != nil {
+			return err
+		}
+		s.size, s.end = s.allocated, to
+		if i+1 < len(bases) {
+			s.end = min(bases[i+1], to)
+		}
+	}
+	if len(l.segments) == 0 {
+		return l.missing(to, "a truncation to it was begun")
+	}
+	s := l.segments[len(l.segments)-1]
+	s.index = l.newIndex(s.base)
+	if s.size, err = l.positionOf(s, to); err != nil {
+		return err
+	}
+	if _, err := l.extendIndex(s, s.index, s.size); err != nil {
+		return err
+	}
+	s.end, l.active = to, s
+	l.dropEpochs(to)
+	l.poison(fmt.Errorf("finishing a truncation to offset %d that was interrupted: %w", to, cause))
+	return nil
 }
 
 // finishTruncation completes a truncation that a crash interrupted, and changes the

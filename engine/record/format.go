@@ -139,10 +139,25 @@ func (enc *Encoding) timestampNanos(r *Record, v Version) (int64, error) {
 	if t.IsZero() {
 		return 0, frameError(v, "timestamp", 0, ErrUnsupported, "record has no timestamp and the encoding gives none")
 	}
-	if s := t.Unix(); s < math.MinInt64/int64(time.Second)+1 || s > math.MaxInt64/int64(time.Second)-1 {
+	ns := t.UnixNano()
+	if !time.Unix(0, ns).Equal(t) {
 		return 0, frameError(v, "timestamp", 0, ErrUnsupported, "%s does not fit 64 bits of nanoseconds", t)
 	}
-	return t.UnixNano(), nil
+	return ns, nil
+}
+
+// Nanos returns a time in nanoseconds since 1970: the least or the greatest int64 for one
+// that does not fit (before 1678 or after 2262). A batch can carry such times, since it
+// counts milliseconds.
+func Nanos(t time.Time) int64 {
+	ns := t.UnixNano()
+	switch {
+	case time.Unix(0, ns).Equal(t):
+		return ns
+	case t.Unix() < 0:
+		return math.MinInt64
+	}
+	return math.MaxInt64
 }
 
 // offset returns the offset of the i-th record.

@@ -102,7 +102,8 @@ func (it *Iterator) nextInBatch() {
 	if it.frame.Attributes.LogAppendTime() {
 		r.Timestamp = it.frame.MaxTimestamp
 	} else {
-		r.Timestamp = it.frame.BaseTimestamp.Add(time.Duration(timeDelta) * time.Millisecond)
+		// Milliseconds are added as such: a time.Duration ends after 292 years.
+		r.Timestamp = time.UnixMilli(it.frame.BaseTimestamp.UnixMilli() + timeDelta)
 	}
 }
 

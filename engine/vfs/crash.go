@@ -24,7 +24,8 @@ const maxLooseBlocks = 8
 //     first few and any prefix of the next; or the final size with any subset of up to
 //     8 unsynced blocks, the lost ones with their old content, which is zeros where the
 //     file has grown;
-//   - of each directory's unsynced creations, renames and removals: any subset.
+//   - of each directory's unsynced creations, renames and removals: any subset; a lost
+//     directory takes with it all that is below it.
 //
 // The states are the product of these choices. With a limit of 0, all of those are made
 // in which at most one file or directory strays from "nothing reached the disk" or from
@@ -290,9 +291,25 @@ func (m *Mem) state(dims []choice, pick []int) Crash {
 			if !ok {
 				data = node.durable
 			}
-			n := &inode{now: slices.Clone(data), durable: slices.Clone(data)}
+			n := &inode{dir: node.dir, now: slices.Clone(data), durable: slices.Clone(data)}
 			nd.now[name], nd.durable[name] = n, n
 		}
 	}
+	for path := range c.dirs {
+		if !c.reachable(path) {
+			delete(c.dirs, path)
+		}
+	}
 	return Crash{FS: c, What: strings.Join(what, "; ")}
+}
+
+// reachable reports whether a directory and all above it have their names.
+func (m *Mem) reachable(dir string) bool {
+	for parent := filepath.Dir(dir); parent != dir; dir, parent = parent, filepath.Dir(parent) {
+		d := m.dirs[parent]
+		if d == nil || d.now[filepath.Base(dir)] == nil {
+			return false
+		}
+	}
+	return true
 }

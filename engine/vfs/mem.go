@@ -1,6 +1,7 @@
 package vfs
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -16,7 +17,8 @@ import (
 // that Crashes can list every state in which a crash may leave the disk, and operations
 // can be made to fail.
 //
-// Directories are durable when made. The zero value is not usable; see NewMem.
+// A directory's name is lost, with all that is below it, unless its parent was synced.
+// The zero value is not usable; see NewMem.
 type Mem struct {
 	// BlockSize is the unit in which unsynced bytes reach the disk or do not; 0 is 4 KiB.
 	BlockSize int
@@ -48,6 +50,7 @@ type Op struct {
 type OpKind string
 
 const (
+	OpMkdir    OpKind = "mkdir"
 	OpCreate   OpKind = "create"
 	OpWrite    OpKind = "write"
 	OpTruncate OpKind = "truncate"
@@ -96,6 +99,7 @@ func (op nameOp) apply(names map[string]*inode) {
 }
 
 type inode struct {
+	dir     bool // its content is in Mem.dirs
 	now     []byte
 	durable []byte
 	pending []dataOp // changes to durable that a Sync would make
@@ -213,17 +217,67 @@ func (m *Mem) open(name string, writable bool) (File, error) {
 	if d == nil || d.now[base] == nil {
 		return nil, pathError("open", name, fs.ErrNotExist)
 	}
+	if d.now[base].dir {
+		return nil, pathError("open", name, errIsDir)
+	}
 	return &memFile{fs: m, name: name, node: d.now[base], writable: writable}, nil
 }
 
 func (m *Mem) MkdirAll(dir string) error {
+	dir = filepath.Clean(dir)
+	parent, name := filepath.Dir(dir), filepath.Base(dir)
+	if parent == dir { // "." or "/": nobody can lose it
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.dirs[dir] == nil {
+			m.dirs[dir] = newMemDir()
+		}
+		return nil
+	}
+	if err := m.MkdirAll(parent); err != nil {
+		return err
+	}
+	if there, durable := m.hasDir(dir); there && durable {
+		return nil
+	} else if there {
+		return m.SyncDir(parent)
+	}
+	err := m.change(OpMkdir, dir, 0, func(injected error) error {
+		if injected != nil {
+			return pathError("mkdir", dir, injected)
+		}
+		d := m.dirs[parent]
+		if d.now[name] != nil {
+			if !d.now[name].dir {
+				return pathError("mkdir", dir, fs.ErrExist)
+			}
+			return nil
+		}
+		op := nameOp{name: name, node: &inode{dir: true}}
+		op.apply(d.now)
+		d.pending = append(d.pending, op)
+		m.dirs[dir] = newMemDir()
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return m.SyncDir(parent)
+}
+
+// hasDir reports whether a directory is there, and whether its name is durable.
+func (m *Mem) hasDir(dir string) (there, durable bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for dir = filepath.Clean(dir); m.dirs[dir] == nil; dir = filepath.Dir(dir) {
-		m.dirs[dir] = &memDir{now: map[string]*inode{}, durable: map[string]*inode{}}
-	}
-	return nil
+	d := m.dirs[filepath.Dir(dir)]
+	return m.dirs[dir] != nil, d != nil && d.durable[filepath.Base(dir)] != nil
 }
+
+func newMemDir() *memDir {
+	return &memDir{now: map[string]*inode{}, durable: map[string]*inode{}}
+}
+
+var errIsDir = errors.New("is a directory")
 
 func (m *Mem) ReadDir(dir string) ([]string, error) {
 	m.mu.Lock()
@@ -236,11 +290,6 @@ func (m *Mem) ReadDir(dir string) ([]string, error) {
 	var names []string
 	for name := range d.now {
 		names = append(names, name)
-	}
-	for sub := range m.dirs {
-		if sub != dir && filepath.Dir(sub) == dir {
-			names = append(names, filepath.Base(sub))
-		}
 	}
 	sort.Strings(names)
 	return names, nil
@@ -334,7 +383,7 @@ func (m *Mem) Kill() *Mem {
 	copies := map[*inode]*inode{nil: nil}
 	copyOf := func(n *inode) *inode {
 		if _, ok := copies[n]; !ok {
-			copies[n] = &inode{now: slices.Clone(n.now), durable: slices.Clone(n.durable), pending: slices.Clone(n.pending)}
+			copies[n] = &inode{dir: n.dir, now: slices.Clone(n.now), durable: slices.Clone(n.durable), pending: slices.Clone(n.pending)}
 		}
 		return copies[n]
 	}
@@ -363,8 +412,10 @@ func (m *Mem) Files(dir string) []string {
 	var out []string
 	for path, d := range m.dirs {
 		if path == dir || strings.HasPrefix(path, dir+string(filepath.Separator)) {
-			for name := range d.now {
-				out = append(out, filepath.Join(path, name))
+			for name, node := range d.now {
+				if !node.dir {
+					out = append(out, filepath.Join(path, name))
+				}
 			}
 		}
 	}

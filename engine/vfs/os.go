@@ -1,11 +1,13 @@
 package vfs
 
 import (
+	"errors"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"sort"
+	"sync"
 )
 
 var errExist = fs.ErrExist
@@ -15,7 +17,11 @@ var OS FS = osFS{}
 
 type osFS struct{}
 
-const fileMode = 0o644
+// Records are nobody else's business: only the owner reads files and enters directories.
+const (
+	fileMode = 0o600
+	dirMode  = 0o700
+)
 
 func (osFS) Create(name string) (File, error) {
 	return openOS(name, os.O_RDWR|os.O_CREATE|os.O_EXCL)
@@ -33,24 +39,39 @@ func openOS(name string, flag int) (File, error) {
 	return osFile{f}, nil
 }
 
-// MkdirAll syncs each parent that gains an entry: a directory is as easily lost as a file.
+// durableDirs are the directories whose names this process has made durable.
+var durableDirs sync.Map
+
+// MkdirAll syncs each parent, since a directory is as easily lost as a file. It does so
+// too where the directory is there already, once in a process: whoever made it may have
+// been killed before the sync.
 func (o osFS) MkdirAll(dir string) error {
-	if info, err := os.Stat(dir); err == nil {
-		if info.IsDir() {
-			return nil
-		}
+	dir = filepath.Clean(dir)
+	parent := filepath.Dir(dir)
+	if parent == dir {
+		return nil
+	}
+	info, err := os.Stat(dir)
+	if err == nil && !info.IsDir() {
 		return &fs.PathError{Op: "mkdir", Path: dir, Err: fs.ErrExist}
 	}
-	parent := filepath.Dir(dir)
-	if parent != dir {
-		if err := o.MkdirAll(parent); err != nil {
+	there := err == nil
+	if _, known := durableDirs.Load(dir); there && known {
+		return nil
+	}
+	if err := o.MkdirAll(parent); err != nil {
+		return err
+	}
+	if !there {
+		if err := os.Mkdir(dir, dirMode); err != nil && !os.IsExist(err) {
 			return err
 		}
 	}
-	if err := os.Mkdir(dir, 0o755); err != nil && !os.IsExist(err) {
-		return err
+	if err := o.SyncDir(parent); err != nil && !(there && errors.Is(err, fs.ErrPermission)) {
+		return err // a parent that we may not read holds nothing that we made
 	}
-	return o.SyncDir(parent)
+	durableDirs.Store(dir, true)
+	return nil
 }
 
 func (osFS) ReadDir(dir string) ([]string, error) {

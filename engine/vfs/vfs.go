@@ -22,7 +22,8 @@ type FS interface {
 	Open(name string) (File, error)
 	// OpenRead opens an existing file for reading only.
 	OpenRead(name string) (File, error)
-	// MkdirAll makes a directory and its parents, durably.
+	// MkdirAll makes a directory and its parents, as far as they are not there, and makes
+	// the names of all of them durable.
 	MkdirAll(dir string) error
 	// ReadDir returns the names in a directory, sorted.
 	ReadDir(dir string) ([]string, error)
