@@ -32,6 +32,7 @@ type cohort struct {
 	err     error
 	// borrowed: buf is somebody else's, not to be kept.
 	borrowed bool
+	gaps     bool // format 1: offsets are missing between its frames
 }
 
 // Append stores records and returns when they are durable, as Options.Sync defines it.

@@ -34,6 +34,7 @@ type Log struct {
 	segments     []*segment // in order; replaced, never changed in place
 	active       *segment   // the last of them
 	start        int64      // log start offset
+	first        int64      // base offset of the frame that holds it, if that is lower
 	mark         *markFile
 	checkpointed int64 // size of the active segment when its index was last saved
 	epoch        int32 // leader epoch that the next batch gets
@@ -56,6 +57,7 @@ type Log struct {
 type view struct {
 	segments []*segment
 	start    int64
+	first    int64 // see Log.FirstOffset
 	end      int64 // log end offset
 	size     int64 // readable bytes of the last segment; the others are readable whole
 	cuts     int64 // how often the end was moved back: what a reader read ahead before is not to be believed
@@ -93,6 +95,9 @@ func Open(dir string, opt Options) (*Log, error) {
 		return nil, err
 	}
 	l.queue = l.newCohort()
+	l.first = l.start
+	l.publish()
+	l.findFirst() // reads the view
 	l.publish()
 	return l, nil
 }
@@ -190,12 +195,28 @@ func (l *Log) Format() record.Format { return l.format }
 // StartOffset is the log start offset: the first that can be read.
 func (l *Log) StartOffset() int64 { return l.view.Load().start }
 
+// FirstOffset is the offset from which whole frames can be read: the log start offset, or
+// the base offset of the batch that it lies in.
+func (l *Log) FirstOffset() int64 { return l.view.Load().first }
+
+// findFirst finds out where the frame begins that holds the log start. It reads only
+// where the start is not where a segment begins.
+func (l *Log) findFirst() {
+	l.first = l.start
+	if s := l.segments[l.segmentsBelow(l.start)]; s.base == l.start || l.start >= l.active.end {
+		return
+	}
+	if edge, err := l.frameEdge(l.start); err == nil { // damage is for readers to report
+		l.first = edge
+	}
+}
+
 // EndOffset is the log end offset: what the next acknowledged record gets.
 func (l *Log) EndOffset() int64 { return l.view.Load().end }
 
 // publish shows readers what is acknowledged now. The round lock is held, or the log is not shared yet.
 func (l *Log) publish() {
-	l.view.Store(&view{segments: l.segments, start: l.start, end: l.active.end, size: l.active.size, cuts: l.cuts})
+	l.view.Store(&view{segments: l.segments, start: l.start, first: min(l.first, l.start), end: l.active.end, size: l.active.size, cuts: l.cuts})
 	l.broadcast()
 }
 

@@ -22,6 +22,7 @@ type Reader struct {
 	segment *segment
 	bound   int64 // the segment's offsets lie below
 	cuts    int64 // view.cuts when the segment was located
+	whole   bool  // a replica's: also the frame that holds the log start, from its base on
 	scan    scanner
 }
 
@@ -49,7 +50,7 @@ func (r *Reader) NextOffset() int64 { return r.next }
 func (r *Reader) Next() (record.Frame, error) {
 	for {
 		v := r.log.view.Load()
-		if r.next < v.start {
+		if r.next < r.lowest(v) {
 			return record.Frame{}, r.outOfRange(v)
 		}
 		if v.cuts != r.cuts {
@@ -88,6 +89,14 @@ func (r *Reader) replaced() bool {
 	return !slices.Contains(r.log.view.Load().segments, r.segment)
 }
 
+// lowest is the offset from which the reader can read.
+func (r *Reader) lowest(v *view) int64 {
+	if r.whole {
+		return v.first
+	}
+	return v.start
+}
+
 func (r *Reader) outOfRange(v *view) error {
 	r.segment = nil
 	return &OffsetOutOfRangeError{Offset: r.next, Start: v.start, End: v.end}
@@ -96,7 +105,7 @@ func (r *Reader) outOfRange(v *view) error {
 // locate points the scanner at the frame that holds r.next, in the present view.
 func (r *Reader) locate() error {
 	v := r.log.view.Load()
-	if r.next < v.start || r.next > v.end {
+	if r.next < r.lowest(v) || r.next > v.end {
 		return r.outOfRange(v)
 	}
 	if r.next == v.end {

@@ -21,7 +21,8 @@ type Chunk struct {
 
 // ReadChunk reads whole frames from the one that holds an offset on: as many as fit max
 // bytes, at least one, and none of another leader epoch or from limit on. At the log end,
-// or at limit, the chunk is empty. The frames are appended to buf.
+// or at limit, the chunk is empty. The frames are appended to buf. It may be asked for what
+// lies between FirstOffset and the log start: a replica copies whole frames.
 //
 // Errors: those of Reader.Next.
 func (l *Log) ReadChunk(buf []byte, from, limit int64, max int) (Chunk, error) {
@@ -37,12 +38,16 @@ func (l *Log) ReadFrames(buf []byte, from, limit int64, max int) (Chunk, error) 
 func (l *Log) readChunk(buf []byte, from, limit int64, max int, oneEpoch bool) (Chunk, error) {
 	c := Chunk{Base: from, Next: from, Epoch: l.epochAt(from), Frames: buf}
 	v := l.view.Load()
-	if from < v.start || from > v.end {
+	lowest := v.start
+	if oneEpoch {
+		lowest = v.first
+	}
+	if from < lowest || from > v.end {
 		return c, &OffsetOutOfRangeError{Offset: from, Start: v.start, End: v.end}
 	}
 	p := chunkReaders.Get().(*Reader)
 	defer chunkReaders.Put(p)
-	*p = Reader{log: l, next: from, scan: scanner{buf: p.scan.buf[:0]}}
+	*p = Reader{log: l, next: from, whole: oneEpoch, scan: scanner{buf: p.scan.buf[:0]}}
 	for c.Next < limit {
 		f, err := p.Next()
 		if err == io.EOF {
@@ -86,6 +91,9 @@ func (l *Log) AppendReplica(frames []byte, epoch int32) (int64, error) {
 	if err == nil {
 		err = l.enterEpoch(epoch)
 	}
+	if err == nil && co.gaps && !l.compacted.Load() {
+		err = l.allowGaps()
+	}
 	if err != nil {
 		l.round.Unlock()
 		return 0, err
@@ -94,6 +102,16 @@ func (l *Log) AppendReplica(frames []byte, epoch int32) (int64, error) {
 	co.err = l.writeFrames(co)
 	l.endRound(co)
 	return next, co.err
+}
+
+// allowGaps notes, before the first is stored, that offsets may have gaps.
+func (l *Log) allowGaps() error {
+	l.compacted.Store(true)
+	if err := l.writeCheckpoint(nil); err != nil {
+		l.poison(err)
+		return &PoisonedError{Dir: l.dir, Cause: err}
+	}
+	return nil
 }
 
 // describeReplica checks frames that are to be stored as they are.
@@ -105,7 +123,9 @@ func (l *Log) describeReplica(frames []byte, epoch int32) (*cohort, error) {
 		if err != nil {
 			return nil, err
 		}
-		if f.BaseOffset != next {
+		if gap := f.Version != 2 && f.BaseOffset > next; gap {
+			co.gaps = true // compaction left them in the log that the frames come from
+		} else if f.BaseOffset != next {
 			return nil, &SequenceError{Dir: l.dir, What: fmt.Sprintf("offset %d came where %d is due", f.BaseOffset, next)}
 		}
 		if f.Version == 2 && f.LeaderEpoch != epoch {

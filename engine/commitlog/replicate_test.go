@@ -170,3 +170,46 @@ func TestReset(t *testing.T) {
 		require.NoError(t, l.Verify())
 	})
 }
+
+// Compaction leaves gaps between offsets in format 1. A replica copies them, and knows
+// them for gaps when it is opened again.
+func TestReplicaCopiesTheGapsOfCompaction(t *testing.T) {
+	opt := commitlog.Options{FS: vfs.NewMem(), Format: record.V1, SegmentBytes: 120}
+	leader, err := commitlog.Open("leader", opt)
+	require.NoError(t, err)
+	for _, k := range []string{"a", "b", "b", "b", "c", "d", "e"} {
+		_, err := leader.Append(record.Record{Key: []byte(k), Value: []byte("value")})
+		require.NoError(t, err)
+	}
+	_, err = leader.Compact(0)
+	require.NoError(t, err)
+	for _, kill := range []bool{false, true} {
+		m := vfs.NewMem()
+		opt.FS = m
+		follower, err := commitlog.Open("follower", opt)
+		require.NoError(t, err)
+		for follower.EndOffset() < leader.EndOffset() {
+			c, err := leader.ReadChunk(nil, follower.EndOffset(), leader.EndOffset(), 50)
+			require.NoError(t, err)
+			_, err = follower.AppendReplica(c.Frames, c.Epoch)
+			require.NoError(t, err)
+		}
+		if kill {
+			opt.FS = m.Kill()
+		} else {
+			require.NoError(t, follower.Close())
+		}
+		follower, err = commitlog.Open("follower", opt)
+		require.NoError(t, err)
+		require.NoError(t, follower.Verify())
+		require.Equal(t, offsets(t, leader), offsets(t, follower))
+	}
+}
+
+func offsets(t *testing.T, l *commitlog.Log) (all []int64) {
+	for r, err := range l.Records(l.StartOffset()) {
+		require.NoError(t, err)
+		all = append(all, r.Offset)
+	}
+	return all
+}

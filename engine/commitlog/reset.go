@@ -34,7 +34,7 @@ func (l *Log) reset(to int64) error {
 		return err
 	}
 	old := l.segments
-	l.segments, l.active, l.start = []*segment{s}, s, to
+	l.segments, l.active, l.start, l.first = []*segment{s}, s, to, to
 	l.checkpointed, l.epoch = 0, 0
 	l.epochs.Store(&[]EpochStart{})
 	l.compacted.Store(false)

@@ -118,7 +118,11 @@ func (l *Log) advance(start int64) error {
 		l.poison(err)
 		return &PoisonedError{Dir: l.dir, Cause: err}
 	}
+	l.first = start
 	l.publish()
+	if l.findFirst(); l.first != start {
+		l.publish()
+	}
 	for _, s := range dropped {
 		s.file.Close()
 		if err := removeSegment(l.fs, s.path); err != nil {

@@ -23,6 +23,9 @@ func (n *Node) DeleteRecords(p Partition, below int64) (int64, error) {
 // read; the followers' logs follow.
 func (n *Node) Retain(p Partition, r commitlog.Retention) error {
 	_, err := n.trim(p, func(l *commitlog.Log, hw int64) error {
+		if hw == 0 {
+			return nil // nothing is safe yet; and to Retain, 0 is no limit
+		}
 		r.Below = hw
 		_, err := l.Retain(r)
 		return err
@@ -36,8 +39,8 @@ func (n *Node) trim(p Partition, cut func(l *commitlog.Log, hw int64) error) (st
 		return 0, err
 	}
 	err = cut(d.log, look.HighWatermark)
-	start = d.log.StartOffset()
-	d.perform(d.step(func(r replica.Machine) []replica.Effect { return r.Trimmed(n.now(), start) }))
+	start, first := d.log.StartOffset(), d.log.FirstOffset()
+	d.perform(d.step(func(r replica.Machine) []replica.Effect { return r.Trimmed(n.now(), start, first) }))
 	return start, err
 }
 

@@ -73,7 +73,7 @@ func (d *replicaDriver) exists(dir string) bool {
 
 // state is what the state machine knows of the log.
 func (d *replicaDriver) state() replica.Log {
-	return replica.Log{LogStartOffset: d.log.StartOffset(), LogEndOffset: d.log.EndOffset(), Epochs: d.log.Epochs()}
+	return replica.Log{LogStartOffset: d.log.StartOffset(), LogEndOffset: d.log.EndOffset(), Epochs: d.log.Epochs(), FirstOffset: d.log.FirstOffset()}
 }
 
 // saved is the high watermark to be kept for the next life.
@@ -263,11 +263,14 @@ func (d *replicaDriver) observe(kind EventKind, e Event) {
 func (d *replicaDriver) sendFrames(e replica.SendFrames) {
 	m := e.Message
 	c, err := d.log.ReadChunk(nil, m.Offset, m.LogEndOffset, e.Max)
-	if err != nil || c.Base != m.Offset {
-		if err == nil {
-			err = fmt.Errorf("offset %d lies within the batch at %d", m.Offset, c.Base)
-		}
+	if err != nil {
 		d.cannotRead(m, err)
+		return
+	}
+	if c.Base < m.Offset {
+		m.Kind, m.Reason, m.Offset = replica.Refused, replica.InsideBatch, c.Base
+		m.Detail = fmt.Sprintf("the batch begins at %d", c.Base)
+		d.send(m)
 		return
 	}
 	m.NextOffset, m.FrameEpoch, m.Frames = c.Next, c.Epoch, c.Frames

@@ -233,7 +233,7 @@ func TestAppendsBesideRoleChanges(t *testing.T) {
 	at := map[int64]string{}
 	for w := range 8 {
 		writers.Go(func() {
-			for i := range 100 {
+			for i, acknowledged := 0, 0; acknowledged < 20; i++ {
 				v := fmt.Sprintf("%d/%d", w, i)
 				b, err := commitlog.NewBatch(record.V2, []record.Record{{Value: []byte(v)}}, record.Encoding{Timestamp: time.Unix(1e9, 0)}, commitlog.Limits{})
 				if !assert.NoError(t, err) {
@@ -247,6 +247,7 @@ func TestAppendsBesideRoleChanges(t *testing.T) {
 				assert.NotContains(t, at, got.BaseOffset)
 				at[got.BaseOffset] = v
 				mu.Unlock()
+				acknowledged++
 			}
 		})
 	}

@@ -234,7 +234,7 @@ func fromJSON[M service.PeerMessage](body []byte) (service.PeerMessage, error) {
 var replicaKinds = []replica.Kind{replica.Lead, replica.Fetch, replica.Frames, replica.Diverging, replica.Refused, replica.AskDigests, replica.Digests}
 
 // reasons number the reasons of refusals.
-var reasons = []replica.Reason{replica.NotLeading, replica.NotReplica, replica.OutOfRange, replica.Behind, replica.OldRequest, replica.NotActive, replica.CannotRead}
+var reasons = []replica.Reason{replica.NotLeading, replica.NotReplica, replica.OutOfRange, replica.Behind, replica.OldRequest, replica.NotActive, replica.CannotRead, replica.InsideBatch}
 
 func appendReplica(b []byte, m service.ReplicaMessage) []byte {
 	w := &m.Message

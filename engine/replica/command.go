@@ -119,7 +119,7 @@ func (r *Replica) parts(at int64, detail string, m Message) {
 		return
 	}
 	if m.Offset > r.log.LogEndOffset {
-		r.restartAt(m)
+		r.restartAt(m.LogStartOffset)
 		return
 	}
 	f.job.from = at

@@ -6,6 +6,9 @@ import "logbook/engine/commitlog"
 type Log struct {
 	LogStartOffset, LogEndOffset int64
 	Epochs                       []commitlog.EpochStart
+	// FirstOffset is where the frame begins that holds the log start: what a follower copies
+	// first. It is the log start itself, unless that lies within a batch.
+	FirstOffset int64
 }
 
 // epochEnd returns the latest leader epoch in the log that is not after the given one,

@@ -247,19 +247,21 @@ func (r *Replica) refused(m Message) {
 				Detail: fmt.Sprintf("the leader's log is from %d to %d, the replica's ends at %d", m.LogStartOffset, m.LogEndOffset, r.log.LogEndOffset)})
 			return
 		}
-		r.restartAt(m)
+		r.restartAt(m.Offset)
+	case InsideBatch:
+		if r.log.LogStartOffset < r.log.LogEndOffset {
+			r.pause(err) // its last batch is not one of the leader's
+			return
+		}
+		r.restartAt(m.Offset)
 	default:
 		r.pause(err)
 	}
 }
 
-// restartAt empties a log that does not touch the leader's, to go on at its nearer end.
-func (r *Replica) restartAt(m Message) {
+// restartAt empties a log that does not touch the leader's, to go on where that begins.
+func (r *Replica) restartAt(to int64) {
 	f := r.foll
-	to := m.LogStartOffset
-	if r.log.LogEndOffset > m.LogEndOffset && r.log.LastEpoch() < 0 {
-		to = m.LogEndOffset
-	}
 	f.phase, f.verified = storing, false
 	if f.job != nil {
 		f.job.from, f.job.second = to, false

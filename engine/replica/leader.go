@@ -86,7 +86,8 @@ func (r *Replica) request(m Message) {
 
 func (r *Replica) refuse(m Message, reason Reason, detail string) {
 	r.emit(Send{Message{
-		Kind: Refused, From: r.cfg.ID, To: m.From, LeaderEpoch: m.LeaderEpoch, Seq: m.Seq, Reason: reason, Detail: detail, LogStartOffset: r.log.LogStartOffset, LogEndOffset: r.log.LogEndOffset,
+		Kind: Refused, From: r.cfg.ID, To: m.From, LeaderEpoch: m.LeaderEpoch, Seq: m.Seq, Reason: reason, Detail: detail,
+		Offset: r.log.FirstOffset, LogStartOffset: r.log.LogStartOffset, LogEndOffset: r.log.LogEndOffset,
 	}})
 }
 
@@ -104,7 +105,7 @@ func (r *Replica) fetched(p *progress, m Message) {
 	if epoch, end, ok := r.match(m); !ok {
 		p.known = false
 		p.failed = "its log parts from the leader's"
-		if m.Offset < r.log.LogStartOffset || m.LastEpoch < 0 || end < r.log.LogStartOffset {
+		if m.Offset < r.log.FirstOffset || m.LastEpoch < 0 || end < r.log.LogStartOffset {
 			p.failed = "its log does not reach the leader's"
 			r.refuse(m, OutOfRange, "")
 			return
@@ -142,7 +143,7 @@ func (r *Replica) fetched(p *progress, m Message) {
 // match reports whether a follower's log is a prefix of the leader's, as far as epochs
 // can tell, and if not, where the leader's latest epoch up to the follower's last ends.
 func (r *Replica) match(m Message) (epoch int32, end int64, ok bool) {
-	if m.Offset < r.log.LogStartOffset {
+	if m.Offset < r.log.FirstOffset {
 		return 0, 0, false
 	}
 	if m.LastEpoch < 0 {

@@ -22,7 +22,7 @@ type Machine interface {
 	CheckWrite(acks Acks) error
 	Appended(now time.Time, w Write) []Effect
 	Abandon(now time.Time, id uint64) []Effect
-	Trimmed(now time.Time, start int64) []Effect
+	Trimmed(now time.Time, start, first int64) []Effect
 
 	// Commands.
 	CatchUp(now time.Time, id uint64) []Effect

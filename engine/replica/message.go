@@ -37,7 +37,8 @@ type Message struct {
 	Seq         uint64   `json:"seq,omitempty"` // of a follower's request; its reply repeats it
 
 	// Fetch: the follower's log end, exactly. AskSums: the first offset to compare.
-	// Frames: the first offset sent. Sums: the first offset compared.
+	// Frames: the first offset sent. Sums: the first offset compared. Refused, because the
+	// offset is out of range or inside a batch: where an empty log can begin.
 	Offset    int64  `json:"offset"`
 	LastEpoch int32  `json:"last_epoch,omitempty"` // Fetch: of the follower's last record, -1: it has none. Diverging: the leader's latest up to that
 	CatchUp   bool   `json:"catch_up,omitempty"`   // Fetch: on command
@@ -67,6 +68,8 @@ const (
 	OldRequest Reason = "older than a request seen before"
 	NotActive  Reason = "could not be added to the ISR"
 	CannotRead Reason = "the leader cannot read its log"
+	// InsideBatch: the leader has no batch that begins at the follower's log end.
+	InsideBatch Reason = "the offset lies within a batch"
 )
 
 // Effect is something that the driver has to do. They come in an order that counts.

@@ -111,7 +111,7 @@ func New(cfg Config, log Log, highWatermark int64) *Replica {
 		cfg.MaxDigests = 4096
 	}
 	r := &Replica{cfg: cfg, log: log, role: Idle, seq: cfg.FirstSeq}
-	r.raise(highWatermark)
+	r.raise(max(highWatermark, log.LogStartOffset))
 	return r
 }
 
@@ -183,6 +183,7 @@ func (r *Replica) enter() {
 func (r *Replica) Logged(now time.Time, log Log, err error) []Effect {
 	r.begin(now)
 	r.log = log
+	r.raise(log.LogStartOffset) // what retention removed was safe
 	switch {
 	case r.role == Starting && err == nil:
 		r.started()
@@ -195,9 +196,12 @@ func (r *Replica) Logged(now time.Time, log Log, err error) []Effect {
 }
 
 // Trimmed tells a leader that its log was cut at the front, by retention.
-func (r *Replica) Trimmed(now time.Time, start int64) []Effect {
+// first is where the frame begins that holds the new start.
+func (r *Replica) Trimmed(now time.Time, start, first int64) []Effect {
 	r.begin(now)
 	r.log.LogStartOffset = max(r.log.LogStartOffset, start)
+	r.log.FirstOffset = max(r.log.FirstOffset, first)
+	r.raise(r.log.LogStartOffset)
 	return r.effects()
 }
 

@@ -52,7 +52,7 @@ type fakeRecord struct {
 func (l *fakeLog) end() int64 { return l.start + int64(len(l.records)) }
 
 func (l *fakeLog) state() replica.Log {
-	return replica.Log{LogStartOffset: l.start, LogEndOffset: l.end(), Epochs: slices.Clone(l.epochs)}
+	return replica.Log{LogStartOffset: l.start, FirstOffset: l.start, LogEndOffset: l.end(), Epochs: slices.Clone(l.epochs)}
 }
 
 func (l *fakeLog) enter(epoch int32) {
@@ -149,7 +149,7 @@ func (s *stage) command(words []string) {
 	case "trim":
 		l, to := s.logs[number(words[1])], int64(number(words[2]))
 		l.records, l.start = l.records[to-l.start:], to
-		s.perform(number(words[1]), s.machines[number(words[1])].Trimmed(s.now, to))
+		s.perform(number(words[1]), s.machines[number(words[1])].Trimmed(s.now, to, to))
 	case "start":
 		s.logs[number(words[1])].start = int64(number(words[2]))
 		s.logs[number(words[1])].records = s.logs[number(words[1])].records[number(words[2]):]
