@@ -142,9 +142,12 @@ func (c *FirstAlive) standings() []Standing {
 			if !slices.Contains(a.Replicas, c.cfg.ID) {
 				continue
 			}
-			if s, ok := c.cfg.Standing(Partition{Topic: name, ID: i}); ok {
-				out = append(out, s)
+			p := Partition{Topic: name, ID: i}
+			s, ok := c.cfg.Standing(p)
+			if !ok {
+				s = Standing{Partition: p, Unusable: true}
 			}
+			out = append(out, s)
 		}
 	}
 	return out
@@ -173,7 +176,7 @@ func sameClaim(a, b LeadershipClaim) bool {
 // where nobody leads. Under a leader the length changes all the time, and is not asked for.
 func (c *FirstAlive) moved(next []Standing) bool {
 	return !slices.EqualFunc(next, c.state.Standings, func(a, b Standing) bool {
-		return a.Partition == b.Partition && a.LastEpoch == b.LastEpoch && (a.LogEndOffset == b.LogEndOffset || c.led(a.Partition))
+		return a.Partition == b.Partition && a.Unusable == b.Unusable && a.LastEpoch == b.LastEpoch && (a.LogEndOffset == b.LogEndOffset || c.led(a.Partition))
 	})
 }
 

@@ -119,6 +119,7 @@ type LeadershipClaim struct {
 // Standing is what a replica's log shows of its past.
 type Standing struct {
 	Partition    Partition `json:"of"`
-	LastEpoch    int32     `json:"last_epoch"` // of its last record, -1: it has none
-	LogEndOffset int64     `json:"log_end"`    // when there was last no leader
+	LastEpoch    int32     `json:"last_epoch"`         // of its last record, -1: it has none
+	LogEndOffset int64     `json:"log_end"`            // when there was last no leader
+	Unusable     bool      `json:"unusable,omitempty"` // it can neither lead nor follow
 }

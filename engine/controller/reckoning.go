@@ -18,7 +18,8 @@ import (
 //     in-sync replica supports a claim unless its own log has gone on to a later epoch: a
 //     leader that was paused still claims those that left it.
 //   - Where nobody who is alive claims a partition, the live replica takes it whose log is
-//     newest: the last epoch counts, then the length, then the place on the list.
+//     newest: the last epoch counts, then the length, then the place on the list. One whose
+//     log is damaged, missing, or refused by its disk leads nothing, and gives up what it led.
 //   - A broker is alive until it has failed to answer, a few times in a row. Taking silent
 //     ones for dead instead makes every broker a leader of everything while they start:
 //     AssumeDead is that mistake, to be looked at.
@@ -141,7 +142,34 @@ func (c *Reckoning) Stands(broker replica.BrokerID, standings []Standing) {
 	for _, s := range standings {
 		all[s.Partition] = s
 	}
+	old := c.standings[broker]
 	c.standings[broker] = all
+	if broker == c.id {
+		c.reckon() // a log that failed leads no more
+		return
+	}
+	for _, p := range c.order {
+		if all[p].Unusable && !old[p].Unusable {
+			c.drop(broker, p)
+		}
+	}
+}
+
+// drop takes a broker whose log has failed out of the in-sync replicas of what this one
+// leads: nobody need wait for it. The leader proposes it again once it follows.
+func (c *Reckoning) drop(broker replica.BrokerID, p Partition) {
+	a := c.parts[p]
+	if a.Leader != c.id || !slices.Contains(a.ISR, broker) {
+		return
+	}
+	next := a.Clone()
+	next.ISR = slices.DeleteFunc(next.ISR, func(id replica.BrokerID) bool { return id == broker })
+	c.decide(p, a, next)
+}
+
+// unusable reports whether a broker has said that it cannot use its log.
+func (c *Reckoning) unusable(id replica.BrokerID, p Partition) bool {
+	return c.standings[id][p].Unusable
 }
 
 // Heard takes in a sign of life: peer is alive, and leads what it claims and nothing else.
@@ -202,7 +230,7 @@ func (c *Reckoning) reckonPartition(p Partition, a *replica.Assignment) {
 			next.Leader, next.ISR = replica.None, nil
 			break
 		}
-		next.ISR = c.living(a.Replicas)
+		next.ISR = slices.DeleteFunc(c.living(a.Replicas), func(id replica.BrokerID) bool { return c.unusable(id, p) })
 	default:
 		next.ISR = c.living(a.ISR) // who died counts no more; who comes back is proposed
 		if next.LeaderEpoch < c.seen[p] {
@@ -244,7 +272,7 @@ func (c *Reckoning) claimant(p Partition, a *replica.Assignment) (leader replica
 	most := 0
 	for _, id := range a.Replicas {
 		claim := c.claims[id][p]
-		if !c.alive[id] || claim.LeaderEpoch == 0 {
+		if !c.alive[id] || claim.LeaderEpoch == 0 || id == c.id && c.unusable(id, p) {
 			continue
 		}
 		if id == c.id {
@@ -275,7 +303,7 @@ func (c *Reckoning) newest(p Partition, replicas []replica.BrokerID) replica.Bro
 	best := replica.None
 	var top Standing
 	for _, id := range replicas {
-		if !c.alive[id] {
+		if !c.alive[id] || c.unusable(id, p) {
 			continue
 		}
 		s, known := c.standings[id][p]

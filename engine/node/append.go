@@ -100,7 +100,7 @@ func (d *replicaDriver) appendAll() {
 			size += d.appends[n].batch.Size()
 			n++
 		}
-		if n == 0 || d.stopped {
+		if n == 0 || d.stopped != nil {
 			d.appending = false
 			d.mu.Unlock()
 			return
@@ -158,7 +158,9 @@ func (d *replicaDriver) begin(a *pendingAppend) {
 func (d *replicaDriver) register(appends []*pendingAppend) {
 	for _, a := range appends {
 		if a.refused == nil {
-			a.stored, a.refused = a.pending.Wait()
+			if a.stored, a.refused = a.pending.Wait(); a.refused != nil {
+				d.node.troubled()
+			}
 		}
 	}
 	var out []replica.Effect
@@ -167,8 +169,8 @@ func (d *replicaDriver) register(appends []*pendingAppend) {
 		switch {
 		case a.refused != nil:
 			continue
-		case d.stopped:
-			a.refused = ErrClosed
+		case d.stopped != nil:
+			a.refused = d.stopped
 			continue
 		}
 		a.id = d.wait(func(err error) {
@@ -207,8 +209,8 @@ func (d *replicaDriver) abandon(a *pendingAppend) {
 // checkWrite says why no write can be taken. d.mu is held.
 func (d *replicaDriver) checkWrite(acks replica.Acks) error {
 	switch {
-	case d.stopped:
-		return ErrClosed
+	case d.stopped != nil:
+		return d.stopped
 	case d.machine == nil:
 		return d.broken
 	}

@@ -52,6 +52,13 @@ func (c *highWatermarkCheckpoint) get(p Partition) int64 {
 	return c.marks[p.String()]
 }
 
+// note remembers a replica's high watermark, to be saved with the others'.
+func (c *highWatermarkCheckpoint) note(p Partition, hw int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.marks[p.String()] = hw
+}
+
 // lower takes a replica's high watermark back before its log is cut below: the offsets
 // from there on will be given to other records.
 func (c *highWatermarkCheckpoint) lower(p Partition, to int64) error {

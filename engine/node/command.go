@@ -81,8 +81,8 @@ func (n *Node) command(p Partition, start func(replica.Machine, time.Time, uint6
 	switch {
 	case d.machine == nil:
 		err = d.broken
-	case d.stopped:
-		err = ErrClosed
+	case d.stopped != nil:
+		err = d.stopped
 	}
 	if err != nil {
 		d.mu.Unlock()

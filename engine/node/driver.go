@@ -26,7 +26,7 @@ type replicaDriver struct {
 	mu        sync.Mutex // what follows
 	machine   replica.Machine
 	broken    error // why the replica has no log
-	stopped   bool
+	stopped   error         // why it takes no more work; nil while it does
 	quit      chan struct{} // closed when stopped
 	nextID    uint64
 	waiting   map[uint64]func(error) // writes and commands
@@ -54,6 +54,9 @@ func (d *replicaDriver) open(create bool) {
 	l, err := commitlog.Open(dir, d.node.opt.Log)
 	if err != nil {
 		d.broken = openError(d.partition, d.node.opt.ID, err)
+		if _, refused := errors.AsType[*OpenReplicaError](d.broken); refused {
+			d.node.troubled()
+		}
 		return
 	}
 	d.log, d.broken = l, nil
@@ -83,7 +86,7 @@ func (d *replicaDriver) saved() (int64, bool) { return d.hw.Load(), d.whole.Load
 func (d *replicaDriver) post(work func() []replica.Effect) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.machine == nil || d.stopped {
+	if d.machine == nil || d.stopped != nil {
 		return
 	}
 	d.inbox = append(d.inbox, work)
@@ -98,7 +101,7 @@ func (d *replicaDriver) flush() {
 	done := make(chan struct{})
 	d.post(func() []replica.Effect { close(done); return nil })
 	d.mu.Lock()
-	idle := d.machine == nil || d.stopped
+	idle := d.machine == nil || d.stopped != nil
 	d.mu.Unlock()
 	if idle {
 		return
@@ -114,7 +117,7 @@ func (d *replicaDriver) flush() {
 func (d *replicaDriver) drain() {
 	for {
 		d.mu.Lock()
-		if len(d.inbox) == 0 || d.stopped {
+		if len(d.inbox) == 0 || d.stopped != nil {
 			d.running = false
 			d.mu.Unlock()
 			return
@@ -188,6 +191,7 @@ func (d *replicaDriver) epoch() int32 {
 func (d *replicaDriver) logged(err error) []replica.Effect {
 	if err != nil {
 		d.node.logger.Error("a replica's disk failed", "broker", d.node.opt.ID, "partition", d.partition, "error", err)
+		d.node.troubled()
 	}
 	log := d.state()
 	return d.step(func(r replica.Machine) []replica.Effect { return r.Logged(d.node.now(), log, err) })
@@ -323,9 +327,9 @@ func (d *replicaDriver) done(id uint64, err error) {
 }
 
 // stop refuses whoever waits and takes no more work.
-func (d *replicaDriver) stop() {
+func (d *replicaDriver) stop(why error) {
 	d.mu.Lock()
-	d.stopped = true
+	d.stopped = why
 	close(d.quit)
 	waiting, appends := d.waiting, d.appends
 	d.waiting, d.appends = map[uint64]func(error){}, nil
@@ -333,10 +337,10 @@ func (d *replicaDriver) stop() {
 	d.mu.Unlock()
 	wakeAll(wake)
 	for _, a := range appends {
-		a.done(commitlog.Appended{}, ErrClosed)
+		a.done(commitlog.Appended{}, why)
 	}
 	for _, f := range waiting {
-		f(ErrClosed)
+		f(why)
 	}
 }
 

@@ -63,6 +63,7 @@ type Node struct {
 	closed  bool
 	work    sync.WaitGroup
 	saveAt  atomic.Int64 // when the high watermarks are due to be saved, in ns; 0: they are
+	mendAt  atomic.Int64 // when logs that cannot be used are looked at again, in ns; 0: there are none
 }
 
 // Open opens a broker's directory. Its replicas are opened by OpenReplicas and Create.
@@ -161,7 +162,7 @@ func (n *Node) driver(p Partition, create bool) *replicaDriver {
 	n.mu.Lock()
 	d := n.drivers[p]
 	if d == nil {
-		d = &replicaDriver{node: n, partition: p, waiting: map[uint64]func(error){}, quit: make(chan struct{}), due: noDeadline}
+		d = n.newDriver(p)
 		n.drivers[p] = d
 	}
 	closed := n.closed
@@ -176,6 +177,10 @@ func (n *Node) driver(p Partition, create bool) *replicaDriver {
 		d.open(create)
 	}
 	return d
+}
+
+func (n *Node) newDriver(p Partition) *replicaDriver {
+	return &replicaDriver{node: n, partition: p, waiting: map[uint64]func(error){}, quit: make(chan struct{}), due: noDeadline}
 }
 
 // lookup returns the driver of a replica that this node has.
@@ -213,9 +218,17 @@ func (n *Node) Partitions() []Partition {
 
 // Assign hands over a decision of the controller.
 func (n *Node) Assign(p Partition, a replica.Assignment) {
-	if d, err := n.lookup(p); err == nil {
+	for {
+		d, err := n.lookup(p)
+		if err != nil {
+			return
+		}
 		d.assigned.Store(&a)
 		d.post(func() []replica.Effect { return d.assign(a) })
+		if now, err := n.lookup(p); err != nil || now == d {
+			return
+		}
+		// The log was opened again meanwhile, and the decision went to the old driver.
 	}
 }
 
@@ -262,20 +275,31 @@ func (n *Node) Tick() {
 			})
 		})
 	}
-	if at := n.saveAt.Load(); at != 0 && now.UnixNano() >= at && n.saveAt.CompareAndSwap(at, 0) {
+	if due(&n.saveAt, now) {
 		n.run(func() {
 			if err := n.saveMarks(n.all()); err != nil {
 				n.logger.Warn("cannot save the hint of high watermarks", "broker", n.opt.ID, "error", err)
 			}
 		})
 	}
+	if due(&n.mendAt, now) {
+		n.run(n.mend)
+	}
+}
+
+// due reports whether a time, in ns, has come, and forgets it if so.
+func due(at *atomic.Int64, now time.Time) bool {
+	t := at.Load()
+	return t != 0 && now.UnixNano() >= t && at.CompareAndSwap(t, 0)
 }
 
 // NextTick is when Tick is due; zero if nothing waits for time to pass.
 func (n *Node) NextTick() time.Time {
 	next := n.deadlines.next()
-	if at := n.saveAt.Load(); at != 0 && (next.IsZero() || next.UnixNano() > at) {
-		next = time.Unix(0, at)
+	for _, at := range []int64{n.saveAt.Load(), n.mendAt.Load()} {
+		if at != 0 && (next.IsZero() || next.UnixNano() > at) {
+			next = time.Unix(0, at)
+		}
 	}
 	return next
 }
@@ -307,7 +331,7 @@ func (n *Node) Settle(p Partition, done func()) {
 		return
 	}
 	d.mu.Lock()
-	idle := d.machine == nil || d.stopped
+	idle := d.machine == nil || d.stopped != nil
 	d.mu.Unlock()
 	if idle {
 		done()
@@ -354,7 +378,7 @@ func (n *Node) Close() error {
 	n.closed = true
 	n.mu.Unlock()
 	for _, d := range drivers {
-		d.stop()
+		d.stop(ErrClosed)
 	}
 	n.work.Wait()
 	problems := []error{n.saveMarks(drivers)}

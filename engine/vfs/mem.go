@@ -103,6 +103,7 @@ type inode struct {
 	now     []byte
 	durable []byte
 	pending []dataOp // changes to durable that a Sync would make
+	removed bool     // it has no name any more
 }
 
 // dataOp is a write at a position, or a truncation to it when data is nil.
@@ -308,6 +309,9 @@ func (m *Mem) Rename(from, to string) error {
 			return pathError("rename", from, injected)
 		}
 		op := nameOp{name: filepath.Base(to), from: base, node: d.now[base]}
+		if replaced := d.now[op.name]; replaced != nil && replaced != op.node {
+			replaced.removed = true
+		}
 		op.apply(d.now)
 		d.pending = append(d.pending, op)
 		return nil
@@ -324,6 +328,7 @@ func (m *Mem) Remove(name string) error {
 			return pathError("remove", name, injected)
 		}
 		op := nameOp{name: base}
+		d.now[base].removed = true
 		op.apply(d.now)
 		d.pending = append(d.pending, op)
 		return nil
@@ -383,7 +388,7 @@ func (m *Mem) Kill() *Mem {
 	copies := map[*inode]*inode{nil: nil}
 	copyOf := func(n *inode) *inode {
 		if _, ok := copies[n]; !ok {
-			copies[n] = &inode{dir: n.dir, now: slices.Clone(n.now), durable: slices.Clone(n.durable), pending: slices.Clone(n.pending)}
+			copies[n] = &inode{dir: n.dir, removed: n.removed, now: slices.Clone(n.now), durable: slices.Clone(n.durable), pending: slices.Clone(n.pending)}
 		}
 		return copies[n]
 	}
@@ -496,6 +501,9 @@ func (f *memFile) Sync() error {
 			}
 		}
 		f.node.pending = nil
+		if injected == nil && f.node.removed {
+			return ErrRemoved
+		}
 		return injected
 	})
 }

@@ -123,4 +123,14 @@ func (f osFile) Size() (int64, error) {
 	return info.Size(), nil
 }
 
-func (f osFile) Sync() error { return syncData(f.File) }
+// Sync also notices that the file was removed: what is written to it then is lost with the
+// process.
+func (f osFile) Sync() error {
+	if err := syncData(f.File); err != nil {
+		return err
+	}
+	if removed(f.File) {
+		return &fs.PathError{Op: "sync", Path: f.Name(), Err: ErrRemoved}
+	}
+	return nil
+}

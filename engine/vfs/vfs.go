@@ -52,6 +52,9 @@ type File interface {
 	Sync() error
 }
 
+// ErrRemoved: a file was removed while it was open, so what is synced to it is lost.
+var ErrRemoved = errors.New("the file was removed while it was open")
+
 // ErrLocked: somebody else holds the lock.
 var ErrLocked = errors.New("locked by another owner")
 
