@@ -41,8 +41,7 @@ func (e *CorruptionError) Error() string {
 func (e *CorruptionError) Unwrap() error { return e.Err }
 
 const (
-	remedyReplica = "nothing was changed: restore the file from a replica or a backup"
-	remedyRepair  = "nothing was changed: restore the file from a replica or a backup, or see what `logbook repair` would keep"
+	remedyReplica = "nothing was changed: restore the file from a replica or a backup, or see what logbook repair would keep"
 	remedyTail    = "nothing was changed: if these bytes were never acknowledged, open with TruncateTail to cut them"
 )
 

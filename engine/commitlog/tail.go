@@ -168,7 +168,7 @@ func (l *Log) cutTail(s *segment, x *index, end int64, cause error) error {
 		if torn, err := mayBeTorn(s.file, end, first); err != nil {
 			return l.damage(s.path, end, x.next, err)
 		} else if !torn {
-			return &CorruptionError{File: s.path, Position: end, Offset: x.next, Remedy: remedyRepair, Err: cause,
+			return &CorruptionError{File: s.path, Position: end, Offset: x.next, Remedy: remedyReplica, Err: cause,
 				Reason: fmt.Sprintf("no crash leaves such bytes, since every sector of them was written; %d intact batches come after", batches)}
 		}
 	}

@@ -56,6 +56,11 @@ func start(t *testing.T, n int, edit func(*service.Config)) *brokers {
 }
 
 func (b *brokers) open(id service.BrokerID) {
+	_, err := b.tryOpen(id)
+	require.NoError(b.t, err)
+}
+
+func (b *brokers) tryOpen(id service.BrokerID) (*service.Service, error) {
 	var ids []service.BrokerID
 	for o := range len(b.disks) {
 		ids = append(ids, service.BrokerID(o+1))
@@ -90,9 +95,11 @@ func (b *brokers) open(id service.BrokerID) {
 		b.edit(&cfg)
 	}
 	s, err := service.Open(cfg)
-	require.NoError(b.t, err)
-	b.all[id], b.down[id] = s, false
-	s.Start()
+	if err == nil {
+		b.all[id], b.down[id] = s, false
+		s.Start()
+	}
+	return s, err
 }
 
 // close closes a broker when the work that it has begun is done.

@@ -87,7 +87,7 @@ partition, 5 stored on the leader but not acknowledged by the replicas.`,
 	o.flags(root)
 	root.AddCommand(
 		serveCommand(), clusterCommand(), topicCommand(&o), produceCommand(&o), consumeCommand(&o), groupCommand(&o),
-		statusCommand(&o), failoverCommand(&o), recoverCommand(&o), inspectCommand(&o), benchCommand(&o), healthCommand(), simCommand(&o),
+		statusCommand(&o), failoverCommand(&o), recoverCommand(&o), inspectCommand(&o), repairCommand(&o), benchCommand(&o), healthCommand(), simCommand(&o),
 	)
 	return root
 }
