@@ -210,16 +210,14 @@ func (d *replicaDriver) perform(effects []replica.Effect) {
 			}
 			d.perform(d.logged(err))
 		case replica.Truncate:
-			d.node.logger.Warn("cutting a replica to what its leader has", "broker", d.node.opt.ID, "partition", d.partition, "to", e.To, "log end offset", d.log.EndOffset())
-			err := d.node.marks.lower(d.partition, e.To)
+			err := d.keepAside("cutting a replica to what its leader has", e.To, e.To)
 			if err == nil {
 				_, err = d.log.Truncate(e.To)
 				d.observe(Cut, Event{Err: err})
 			}
 			d.perform(d.logged(err))
 		case replica.Reset:
-			d.node.logger.Warn("emptying a replica that does not reach its leader's log", "broker", d.node.opt.ID, "partition", d.partition, "to", e.To, "log end offset", d.log.EndOffset())
-			err := d.node.marks.lower(d.partition, 0)
+			err := d.keepAside("emptying a replica that does not reach its leader's log", e.To, 0)
 			if err == nil {
 				err = d.log.Reset(e.To)
 				d.observe(Cut, Event{Err: err})
@@ -246,6 +244,17 @@ func (d *replicaDriver) perform(effects []replica.Effect) {
 			panic(fmt.Sprintf("node: an effect that nobody carries out: %T", e))
 		}
 	}
+}
+
+// keepAside prepares a cut: the records from an offset on are kept beside the log, for a
+// person, since another broker's word is all that says they do not count.
+func (d *replicaDriver) keepAside(what string, to, from int64) error {
+	kept, err := d.log.KeepAside(from)
+	d.node.logger.Warn(what, "broker", d.node.opt.ID, "partition", d.partition, "to", to, "log end offset", d.log.EndOffset(), "kept in", kept, "error", err)
+	if err != nil {
+		return err
+	}
+	return d.node.marks.lower(d.partition, from)
 }
 
 func (d *replicaDriver) send(m replica.Message) {

@@ -112,3 +112,30 @@ func TestFollowerThatRetentionOvertook(t *testing.T) {
 	w.inOrder(2)
 	require.Equal(t, "d", w.own(2))
 }
+
+// What a follower cuts because its leader does not have it is kept beside the log: another
+// broker's word is all that says that it does not count.
+func TestWhatIsCutIsKeptAside(t *testing.T) {
+	w := newPair(t)
+	w.assign(1, 1, 1, 2)
+	require.NoError(t, w.append(1, "a"))
+	w.cut = true
+	w.batch(1, replica.OnLeader, "b")
+	w.batch(1, replica.OnLeader, "c")
+	w.cut = false
+	w.assign(2, 2, 2)
+	require.Equal(t, "a", w.own(1), "cut")
+	kept, err := commitlog.Asides(w.disks[1], w.nodes[1].Dir(p), record.V2)
+	require.NoError(t, err)
+	require.Len(t, kept, 1)
+	require.NoError(t, kept[0].Damage)
+	values := ""
+	for _, f := range kept[0].Frames {
+		rs, err := f.Records()
+		require.NoError(t, err)
+		for _, r := range rs {
+			values += fmt.Sprintf("%d:%s ", r.Offset, r.Value)
+		}
+	}
+	require.Equal(t, "1:b 2:c ", values)
+}

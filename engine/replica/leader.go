@@ -29,7 +29,8 @@ type progress struct {
 	caughtUp  time.Time // last at the leader's end
 	lastEnd   int64     // leader's end at its last fetch
 	lastFetch time.Time
-	rejected  string // why it could not be added to the ISR, to be told
+	lost      time.Time // when contact was lost; zero: it was not
+	rejected  string    // why it could not be added to the ISR, to be told
 }
 
 func newLeadership(r *Replica) *leadership {
@@ -73,7 +74,7 @@ func (r *Replica) request(m Message) {
 		r.emit(Send{Message{Kind: Refused, From: r.cfg.ID, To: m.From, LeaderEpoch: r.at.LeaderEpoch, Seq: m.Seq, Offset: int64(p.seq), Reason: OldRequest}})
 		return
 	}
-	p.seq, p.parked = m.Seq, nil
+	p.seq, p.parked, p.lost = m.Seq, nil, time.Time{}
 	if m.Kind == AskDigests {
 		r.emit(SendDigests{Message{
 			Kind: Digests, From: r.cfg.ID, To: m.From, LeaderEpoch: r.at.LeaderEpoch, Seq: m.Seq, Offset: max(m.Offset, r.log.LogStartOffset), LogStartOffset: r.log.LogStartOffset, LogEndOffset: r.log.LogEndOffset,
@@ -253,7 +254,12 @@ func (r *Replica) lags(p *progress) bool {
 	if p.parked != nil && p.parked.Offset >= r.log.LogEndOffset {
 		p.caughtUp = r.now // it is there now, and waits
 	}
-	return r.now.Sub(p.caughtUp) > r.cfg.LagTimeout
+	return r.now.Sub(p.caughtUp) > r.cfg.LagTimeout || r.gone(p)
+}
+
+// gone reports whether contact with a follower was lost, and not found again in time.
+func (r *Replica) gone(p *progress) bool {
+	return r.cfg.UnreachableTimeout > 0 && !p.lost.IsZero() && r.now.Sub(p.lost) > r.cfg.UnreachableTimeout
 }
 
 // Rejected tells that the controller did not take a proposal, nor any before it; why is for
@@ -315,6 +321,9 @@ func (r *Replica) nextLeader() time.Time {
 		}
 		if !r.cfg.Explicit && r.cfg.LagTimeout > 0 && slices.Contains(r.at.ISR, id) && r.lead.proposed == nil {
 			sooner(p.caughtUp.Add(r.cfg.LagTimeout + 1))
+			if r.cfg.UnreachableTimeout > 0 && !p.lost.IsZero() {
+				sooner(p.lost.Add(r.cfg.UnreachableTimeout + 1))
+			}
 		}
 	}
 	for _, w := range r.lead.writes {

@@ -54,11 +54,16 @@ type Config struct {
 	// Explicit: replicas catch up and become in sync by command only, and what diverges is
 	// reported, not cut. See the package comment.
 	Explicit bool
-	// MinInSync is how many in-sync replicas Quorum demands; 0 is 1.
+	// MinInSync is how many in-sync replicas Quorum and AllInSync demand, or all replicas
+	// where there are fewer; 0 is 1.
 	MinInSync int
 	// LagTimeout: an in-sync follower that was not at the leader's end for so long is
 	// proposed to be in sync no more. Not used when Explicit.
 	LagTimeout time.Duration
+	// UnreachableTimeout: likewise one with which contact was lost, and that has not fetched
+	// for so long. Who is known to be gone need not be waited for as who merely lags. 0: as
+	// LagTimeout.
+	UnreachableTimeout time.Duration
 	// WriteTimeout is the longest that a write waits for its followers.
 	WriteTimeout time.Duration
 	// Heartbeat is the longest that a leader leaves a fetch unanswered.
@@ -230,6 +235,9 @@ func (r *Replica) Unreachable(now time.Time, peer BrokerID, why string) []Effect
 	if r.lead != nil {
 		if p := r.lead.followers[peer]; p != nil {
 			p.failed, p.parked = "unreachable: "+why, nil
+			if p.lost.IsZero() {
+				p.lost = now
+			}
 			r.settle()
 		}
 	}

@@ -11,7 +11,7 @@ type Acks int
 
 const (
 	// AllInSync: every in-sync replica holds the record, else a *ReplicationError names
-	// who does not. PyStream's rule.
+	// who does not, and at least Config.MinInSync are in sync. PyStream's rule.
 	AllInSync Acks = iota
 	// OnLeader: the record is durable on the leader. kafka-lite's rule; a failover may lose it.
 	OnLeader
@@ -58,11 +58,14 @@ func (r *Replica) CheckWrite(acks Acks) error {
 		return r.lead.broken
 	case r.role != Leader:
 		return &NotLeaderError{Leader: r.at.Leader, LeaderEpoch: r.at.LeaderEpoch}
-	case acks == Quorum && len(r.at.ISR) < r.cfg.MinInSync:
-		return &NotEnoughReplicasError{ISR: slices.Clone(r.at.ISR), Min: r.cfg.MinInSync}
+	case acks != OnLeader && len(r.at.ISR) < r.minInSync():
+		return &NotEnoughReplicasError{ISR: slices.Clone(r.at.ISR), Min: r.minInSync()}
 	}
 	return nil
 }
+
+// minInSync is how many in-sync replicas a write demands: no more than there are replicas.
+func (r *Replica) minInSync() int { return min(r.cfg.MinInSync, len(r.at.Replicas)) }
 
 // Appended tells the leader that a write is durable in its log. Its outcome follows as
 // Done, at once or later.
@@ -100,16 +103,24 @@ func (r *Replica) outcome(w *Write) (done bool, err error) {
 		if r.hw < w.NextOffset {
 			return false, nil
 		}
-		if len(r.at.ISR) < r.cfg.MinInSync {
-			return true, &NotEnoughReplicasError{ISR: slices.Clone(r.at.ISR), Min: r.cfg.MinInSync, Stored: true}
-		}
-		return true, nil
+		return true, r.enough()
 	}
 	lacking, waiting := r.lacking(w)
 	if waiting {
 		return false, nil
 	}
-	return true, r.replicationError(w, lacking)
+	if err := r.replicationError(w, lacking); err != nil {
+		return true, err
+	}
+	return true, r.enough()
+}
+
+// enough says that a write is stored, and that too few replicas are in sync, if that is so.
+func (r *Replica) enough() error {
+	if len(r.at.ISR) < r.minInSync() {
+		return &NotEnoughReplicasError{ISR: slices.Clone(r.at.ISR), Min: r.minInSync(), Stored: true}
+	}
+	return nil
 }
 
 // lacking returns the in-sync followers that do not hold a write, and whether any of them

@@ -26,16 +26,19 @@ type Config struct {
 	// Controller is "manual" (decisions are calls, kept by the broker with the lowest id) or
 	// "first-alive" (each broker reckons). Empty is manual for one broker, else first-alive.
 	Controller string
-	// Acks is what a produce that does not say waits for; MinInSync is for quorum.
+	// Acks is what a produce that does not say waits for. MinInSync is for quorum and all;
+	// see service.Config.
 	Acks      replica.Acks
 	MinInSync int
 	// Retention is applied to each topic's partitions, now and then.
 	Retention commitlog.Retention
 
-	HealthEvery  time.Duration // between checks of a peer; 0 is 500 ms
-	FailAfter    int           // failed checks in a row that make a peer dead; 0 is 3
-	LagTimeout   time.Duration // an in-sync follower that lags so long counts no more; 0 is 10 s
-	WriteTimeout time.Duration // longest that a write waits for followers; 0 is 10 s
+	HealthEvery time.Duration // between checks of a peer; 0 is 500 ms
+	FailAfter   int           // failed checks in a row that make a peer dead; 0 is 3
+	LagTimeout  time.Duration // an in-sync follower that lags so long counts no more; 0 is 10 s
+	// UnreachableTimeout: one that cannot be reached counts no more after this; 0 is 500 ms.
+	UnreachableTimeout time.Duration
+	WriteTimeout       time.Duration // longest that a write waits for followers; 0 is 10 s
 
 	Token     string      // clients must say it in their hello; empty: none
 	PeerToken string      // the other brokers say it in theirs; empty: Token
@@ -94,7 +97,7 @@ func (c Config) withDefaults() (Config, error) {
 func (s Settings) Config(logger *slog.Logger) (Config, error) {
 	c := Config{
 		ID: replica.BrokerID(s.BrokerID), Data: s.Data, Advertise: s.Advertise, Peers: map[replica.BrokerID]string{}, Controller: s.Controller,
-		Acks: s.Acks, MinInSync: s.MinInSync, Retention: s.Retention, HealthEvery: s.CheckEvery, Token: s.Token, PeerToken: s.PeerToken, Logger: logger,
+		Acks: s.Acks, MinInSync: s.MinInSync, Retention: s.Retention, HealthEvery: s.CheckEvery, LagTimeout: s.Lag, UnreachableTimeout: s.Gone, Token: s.Token, PeerToken: s.PeerToken, Logger: logger,
 	}
 	for id, address := range s.Peers {
 		if id != c.ID {

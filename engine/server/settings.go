@@ -39,9 +39,11 @@ type Settings struct {
 	Peers      map[replica.BrokerID]string // LOGBOOK_PEERS: 1=host:port,2=host:port; this broker may be among them
 	Controller string                      // LOGBOOK_CONTROLLER: manual or first-alive; empty: manual for one broker, else first-alive
 	Acks       replica.Acks                // LOGBOOK_ACKS: leader, all or quorum
-	MinInSync  int                         // LOGBOOK_MIN_IN_SYNC: for quorum
+	MinInSync  int                         // LOGBOOK_MIN_IN_SYNC: for quorum and all; 0: 2 with three brokers or more, else 1
 	Retention  commitlog.Retention         // LOGBOOK_RETENTION_AGE, LOGBOOK_RETENTION_BYTES: 0 keeps all
 	CheckEvery time.Duration               // LOGBOOK_HEALTH_EVERY: between checks of a peer
+	Lag        time.Duration               // LOGBOOK_LAG_TIMEOUT: an in-sync follower that lags so long counts no more
+	Gone       time.Duration               // LOGBOOK_UNREACHABLE_TIMEOUT: likewise one that cannot be reached
 	Lifetime   time.Duration               // LOGBOOK_LIFETIME: shut down after so long; 0: never
 	Token      string                      // LOGBOOK_TOKEN: clients must have it; empty: none
 	PeerToken  string                      // LOGBOOK_PEER_TOKEN: the brokers must have it; empty: LOGBOOK_TOKEN
@@ -54,7 +56,8 @@ type Settings struct {
 func DefaultSettings() Settings {
 	return Settings{
 		AppName: "logbook", Host: "127.0.0.1", Port: 8000, LogLevel: slog.LevelInfo, LogFormat: "text",
-		BrokerID: 1, BrokerPort: 9400, Data: "logbook-data", Acks: replica.Quorum, MinInSync: 1, CheckEvery: 500 * time.Millisecond,
+		BrokerID: 1, BrokerPort: 9400, Data: "logbook-data", Acks: replica.Quorum, CheckEvery: 500 * time.Millisecond,
+		Lag: 10 * time.Second, Gone: 500 * time.Millisecond,
 	}
 }
 
@@ -66,72 +69,82 @@ type SettingError struct {
 }
 
 func (e *SettingError) Error() string {
+	if strings.HasSuffix(e.Variable, "TOKEN") { // a secret, if not a good one
+		return fmt.Sprintf("%s has %d characters, it must be %s", e.Variable, len(e.Value), e.Want)
+	}
 	return fmt.Sprintf("%s is %q, it must be %s", e.Variable, e.Value, e.Want)
 }
 
 // setting is one variable: set stores a value, or returns false when it is not a valid one.
 type setting struct {
-	variable string
-	want     string
-	set      func(*Settings, string) bool
+	variable  string
+	want      string
+	otherwise string // the default, where it is not empty
+	set       func(*Settings, string) bool
 }
 
 var settings = []setting{
-	{"LOGBOOK_APP_NAME", "1 to 100 printable characters", func(s *Settings, v string) bool {
+	{"LOGBOOK_APP_NAME", "1 to 100 printable characters", "logbook", func(s *Settings, v string) bool {
 		s.AppName = v
 		return v != "" && len(v) <= 100 && !strings.ContainsFunc(v, func(r rune) bool { return !unicode.IsPrint(r) })
 	}},
-	{"LOGBOOK_HOST", "an IP address or a host name", func(s *Settings, v string) bool {
+	{"LOGBOOK_HOST", "an IP address or a host name", "127.0.0.1", func(s *Settings, v string) bool {
 		s.Host = v
 		return v != "" && !strings.ContainsAny(v, " /[]\t\n") && (net.ParseIP(v) != nil || !strings.Contains(v, ":"))
 	}},
-	{"LOGBOOK_PORT", "a port from 0 (any free one) to 65535", func(s *Settings, v string) bool { return setPort(&s.Port, v) }},
-	{"LOGBOOK_LOG_LEVEL", "debug, info, warn or error", func(s *Settings, v string) bool {
+	{"LOGBOOK_PORT", "a port from 0 (any free one) to 65535", "8000", func(s *Settings, v string) bool { return setPort(&s.Port, v) }},
+	{"LOGBOOK_LOG_LEVEL", "debug, info, warn or error", "info", func(s *Settings, v string) bool {
 		return s.LogLevel.UnmarshalText([]byte(v)) == nil
 	}},
-	{"LOGBOOK_LOG_FORMAT", "text or json", func(s *Settings, v string) bool {
+	{"LOGBOOK_LOG_FORMAT", "text or json", "text", func(s *Settings, v string) bool {
 		s.LogFormat = v
 		return v == "text" || v == "json"
 	}},
-	{"LOGBOOK_BROKER_ID", "a positive number", func(s *Settings, v string) bool {
+	{"LOGBOOK_BROKER_ID", "a positive number", "1", func(s *Settings, v string) bool {
 		n, err := strconv.ParseInt(v, 10, 32)
 		s.BrokerID = int(n)
 		return err == nil && n > 0
 	}},
-	{"LOGBOOK_BROKER_PORT", "a port from 0 (any free one) to 65535", func(s *Settings, v string) bool { return setPort(&s.BrokerPort, v) }},
-	{"LOGBOOK_DATA", "a directory", func(s *Settings, v string) bool { s.Data = v; return true }},
-	{"LOGBOOK_ADVERTISE", "host:port", func(s *Settings, v string) bool { s.Advertise = v; return isAddress(v) }},
-	{"LOGBOOK_PEERS", "a list like 1=host:port,2=host:port", setPeers},
-	{"LOGBOOK_CONTROLLER", controller.KindNames(), func(s *Settings, v string) bool {
+	{"LOGBOOK_BROKER_PORT", "a port from 0 (any free one) to 65535", "9400", func(s *Settings, v string) bool { return setPort(&s.BrokerPort, v) }},
+	{"LOGBOOK_DATA", "a directory", "logbook-data", func(s *Settings, v string) bool { s.Data = v; return true }},
+	{"LOGBOOK_ADVERTISE", "host:port", "", func(s *Settings, v string) bool { s.Advertise = v; return isAddress(v) }},
+	{"LOGBOOK_PEERS", "a list like 1=host:port,2=host:port", "", setPeers},
+	{"LOGBOOK_CONTROLLER", controller.KindNames(), "", func(s *Settings, v string) bool {
 		s.Controller = v
 		_, err := controller.KindByName(v, 0)
 		return v != "" && err == nil
 	}},
-	{"LOGBOOK_ACKS", "leader, all or quorum", func(s *Settings, v string) bool {
+	{"LOGBOOK_ACKS", "leader, all or quorum", "quorum", func(s *Settings, v string) bool {
 		var err error
 		s.Acks, err = replica.ParseAcks(v)
 		return err == nil
 	}},
-	{"LOGBOOK_MIN_IN_SYNC", "a positive number", func(s *Settings, v string) bool {
+	{"LOGBOOK_MIN_IN_SYNC", "a positive number", "", func(s *Settings, v string) bool {
 		n, err := strconv.Atoi(v)
 		s.MinInSync = n
 		return err == nil && n > 0
 	}},
-	{"LOGBOOK_RETENTION_AGE", "a duration like 168h, or 0", func(s *Settings, v string) bool { return setDuration(&s.Retention.Age, v) }},
-	{"LOGBOOK_RETENTION_BYTES", "a number of bytes, or 0", func(s *Settings, v string) bool {
+	{"LOGBOOK_RETENTION_AGE", "a duration like 168h, or 0", "0", func(s *Settings, v string) bool { return setDuration(&s.Retention.Age, v) }},
+	{"LOGBOOK_RETENTION_BYTES", "a number of bytes, or 0", "0", func(s *Settings, v string) bool {
 		n, err := strconv.ParseInt(v, 10, 64)
 		s.Retention.Bytes = n
 		return err == nil && n >= 0
 	}},
-	{"LOGBOOK_HEALTH_EVERY", "a duration from 10ms to 1m", func(s *Settings, v string) bool {
+	{"LOGBOOK_HEALTH_EVERY", "a duration from 10ms to 1m", "500ms", func(s *Settings, v string) bool {
 		return setDuration(&s.CheckEvery, v) && s.CheckEvery >= 10*time.Millisecond && s.CheckEvery <= time.Minute
 	}},
-	{"LOGBOOK_LIFETIME", "a duration after which the broker shuts down, or 0", func(s *Settings, v string) bool { return setDuration(&s.Lifetime, v) }},
-	{"LOGBOOK_TOKEN", "at least 16 characters", func(s *Settings, v string) bool { s.Token = v; return len(v) >= 16 }},
-	{"LOGBOOK_PEER_TOKEN", "at least 16 characters", func(s *Settings, v string) bool { s.PeerToken = v; return len(v) >= 16 }},
-	{"LOGBOOK_TLS_CERT", "a PEM file", func(s *Settings, v string) bool { s.TLSCert = v; return true }},
-	{"LOGBOOK_TLS_KEY", "a PEM file", func(s *Settings, v string) bool { s.TLSKey = v; return true }},
-	{"LOGBOOK_TLS_CA", "a PEM file", func(s *Settings, v string) bool { s.TLSCA = v; return true }},
+	{"LOGBOOK_LAG_TIMEOUT", "a duration from 100ms on", "10s", func(s *Settings, v string) bool {
+		return setDuration(&s.Lag, v) && s.Lag >= 100*time.Millisecond
+	}},
+	{"LOGBOOK_UNREACHABLE_TIMEOUT", "a duration from 10ms on", "500ms", func(s *Settings, v string) bool {
+		return setDuration(&s.Gone, v) && s.Gone >= 10*time.Millisecond
+	}},
+	{"LOGBOOK_LIFETIME", "a duration after which the broker shuts down, or 0", "0", func(s *Settings, v string) bool { return setDuration(&s.Lifetime, v) }},
+	{"LOGBOOK_TOKEN", "at least 16 characters", "", func(s *Settings, v string) bool { s.Token = v; return len(v) >= 16 }},
+	{"LOGBOOK_PEER_TOKEN", "at least 16 characters", "", func(s *Settings, v string) bool { s.PeerToken = v; return len(v) >= 16 }},
+	{"LOGBOOK_TLS_CERT", "a PEM file", "", func(s *Settings, v string) bool { s.TLSCert = v; return true }},
+	{"LOGBOOK_TLS_KEY", "a PEM file", "", func(s *Settings, v string) bool { s.TLSKey = v; return true }},
+	{"LOGBOOK_TLS_CA", "a PEM file", "", func(s *Settings, v string) bool { s.TLSCA = v; return true }},
 }
 
 func setPort(port *int, v string) bool {
@@ -183,11 +196,17 @@ func LoadSettings(lookup func(string) (string, bool)) (Settings, error) {
 	return s, nil
 }
 
-// Variables lists the environment variables that LoadSettings reads and what each may hold.
-func Variables() [][2]string {
-	var out [][2]string
+// Variable is an environment variable that LoadSettings reads.
+type Variable struct {
+	Name, Want string
+	Default    string // empty: none
+}
+
+// Variables lists them.
+func Variables() []Variable {
+	var out []Variable
 	for _, v := range settings {
-		out = append(out, [2]string{v.variable, v.want})
+		out = append(out, Variable{v.variable, v.want, v.otherwise})
 	}
 	return out
 }

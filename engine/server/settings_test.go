@@ -59,3 +59,24 @@ func TestEveryBadSettingIsReported(t *testing.T) {
 		assert.Error(t, err, port)
 	}
 }
+
+// What --help calls the default is what an empty environment gives.
+func TestDefaultsAreTheOnesThatAreShown(t *testing.T) {
+	shown := map[string]string{}
+	for _, v := range server.Variables() {
+		shown[v.Name] = v.Default
+	}
+	s, err := server.LoadSettings(environment(shown))
+	require.NoError(t, err)
+	assert.Equal(t, server.DefaultSettings(), s)
+}
+
+// A token that is too short is a secret all the same.
+func TestSecretsAreNotPrinted(t *testing.T) {
+	for _, name := range []string{"LOGBOOK_TOKEN", "LOGBOOK_PEER_TOKEN"} {
+		_, err := server.LoadSettings(environment(map[string]string{name: "hunter2"}))
+		require.Error(t, err)
+		assert.NotContains(t, err.Error(), "hunter2")
+		assert.Contains(t, err.Error(), name)
+	}
+}

@@ -27,20 +27,24 @@ type Config struct {
 	// the decisions) or "first-alive" (each broker reckons). Empty is manual for one broker,
 	// else first-alive.
 	Controller string
-	// Acks is what a produce that does not say waits for; MinInSync is for Quorum, 0 is 1.
-	Acks      replica.Acks
+	// Acks is what a produce that does not say waits for.
+	Acks replica.Acks
+	// MinInSync is how many replicas must be in sync for a write that is acknowledged by more
+	// than the leader; fewer where a topic has fewer. 0 is 2 for three brokers and more, else 1.
 	MinInSync int
 	// GroupPartitions is how many partitions the groups' topic is made with; 0 is 8.
 	GroupPartitions int
 	// Retention is applied to each topic's partitions, now and then.
 	Retention commitlog.Retention
 
-	HealthEvery    time.Duration // between checks of another broker; 0 is 500 ms
-	FailAfter      int           // failed checks in a row that make a broker dead; 0 is 3
-	LagTimeout     time.Duration // an in-sync follower that lags so long counts no more; 0 is 10 s
-	WriteTimeout   time.Duration // longest that a write waits for followers; 0 is 10 s
-	RequestTimeout time.Duration // for another broker to answer; 0 is 30 s
-	ProbeTimeout   time.Duration // for a replica to report; 0 is 3 s
+	HealthEvery time.Duration // between checks of another broker; 0 is 500 ms
+	FailAfter   int           // failed checks in a row that make a broker dead; 0 is 3
+	LagTimeout  time.Duration // an in-sync follower that lags so long counts no more; 0 is 10 s
+	// UnreachableTimeout: one that cannot be reached counts no more after this; 0 is 500 ms.
+	UnreachableTimeout time.Duration
+	WriteTimeout       time.Duration // longest that a write waits for followers; 0 is 10 s
+	RequestTimeout     time.Duration // for another broker to answer; 0 is 30 s
+	ProbeTimeout       time.Duration // for a replica to report; 0 is 3 s
 
 	Log    commitlog.Options // of each partition; FS, Now and Logger in it are the service's too
 	Random io.Reader         // ids are drawn from it; nil: crypto/rand
@@ -76,6 +80,7 @@ type Design struct {
 func (c Config) withDefaults() (Config, error) {
 	c.HealthEvery = cmp.Or(c.HealthEvery, 500*time.Millisecond)
 	c.LagTimeout = cmp.Or(c.LagTimeout, 10*time.Second)
+	c.UnreachableTimeout = cmp.Or(c.UnreachableTimeout, 500*time.Millisecond)
 	c.WriteTimeout = cmp.Or(c.WriteTimeout, 10*time.Second)
 	c.RequestTimeout = cmp.Or(c.RequestTimeout, 30*time.Second)
 	c.ProbeTimeout = cmp.Or(c.ProbeTimeout, 3*time.Second)
@@ -83,6 +88,12 @@ func (c Config) withDefaults() (Config, error) {
 		c.Brokers = []replica.BrokerID{c.ID}
 	}
 	c.Brokers = slices.Sorted(slices.Values(c.Brokers))
+	if c.MinInSync == 0 {
+		c.MinInSync = 1
+		if len(c.Brokers) >= 3 {
+			c.MinInSync = 2
+		}
+	}
 	if c.GroupPartitions == 0 {
 		c.GroupPartitions = 8
 	}

@@ -85,7 +85,7 @@ func Open(cfg Config) (*Service, error) {
 	s.node, err = node.Open(node.Options{
 		ID: cfg.ID, Dir: cfg.Dir, Send: s.sendReplica, Propose: s.propose, Log: cfg.Log, Machine: cfg.Design.Machine, Go: cfg.Go, Wake: cfg.Wake, Observe: cfg.Observe,
 		Replica: replica.Config{
-			MinInSync: cfg.MinInSync, LagTimeout: cfg.LagTimeout, WriteTimeout: cfg.WriteTimeout,
+			MinInSync: cfg.MinInSync, LagTimeout: cfg.LagTimeout, UnreachableTimeout: cfg.UnreachableTimeout, WriteTimeout: cfg.WriteTimeout,
 			Heartbeat: cfg.HealthEvery, Retry: cfg.HealthEvery / 2,
 		},
 	})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -24,6 +25,11 @@ anything: it may be open, or damaged. With --frames it shows every field of the 
 			if err != nil {
 				return err
 			}
+			cut, err := commitlog.Asides(nil, a[0], in.Format)
+			if err != nil {
+				return err
+			}
+			cut = slices.DeleteFunc(cut, func(a commitlog.Aside) bool { return len(a.Frames) == 0 })
 			if frames {
 				return inspectFrames(o, cmd.OutOrStdout(), in, fromOffset, most)
 			}
@@ -32,6 +38,9 @@ anything: it may be open, or damaged. With --frames it shows every field of the 
 				fmt.Fprintln(w, "SEGMENT\tOFFSETS\tBATCHES\tRECORDS\tBYTES\tSTATE")
 				for _, s := range in.Segments {
 					fmt.Fprintf(w, "%s\t%d to %d\t%d\t%d\t%d\t%s\n", filepath.Base(s.File), s.Base, s.Next-1, s.Frames, s.Records, s.Used, state(s))
+				}
+				for _, a := range cut {
+					fmt.Fprintf(w, "%s was cut because the leader did not have it: %s from offset %d on\n", filepath.Base(a.File), count(int64(a.Records), "record"), a.Frames[0].BaseOffset)
 				}
 			})
 		},

@@ -40,10 +40,10 @@ LOGBOOK_BROKER_ID; the flag counts where both are given.`,
 		Args: args(cobra.NoArgs),
 	}
 	for _, v := range server.Variables() {
-		if flagName(v[0]) == "token" || flagName(v[0]) == "tls-ca" {
+		if flagName(v.Name) == "token" || flagName(v.Name) == "tls-ca" {
 			continue // every command has them
 		}
-		cmd.Flags().String(flagName(v[0]), "", fmt.Sprintf("%s (%s)", v[1], v[0]))
+		cmd.Flags().String(flagName(v.Name), v.Default, fmt.Sprintf("%s (%s)", v.Want, v.Name))
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		s, err := settings(cmd.Flags())
