@@ -50,6 +50,11 @@ type Machine interface {
 	CreateTopic(now time.Time, id uint64, spec TopicSpec) []Effect
 	Failover(now time.Time, id uint64, p Partition) []Effect
 
+	// Leave tells that this broker is about to stop, and has it hand over what it leads, where
+	// that takes no command. Left reports whether those who are alive know.
+	Leave(now time.Time) []Effect
+	Left() bool
+
 	// Results of effects.
 	Persisted(now time.Time, err error) []Effect
 	ReplicasMade(now time.Time, id uint64, err error) []Effect

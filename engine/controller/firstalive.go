@@ -43,6 +43,7 @@ type FirstAlive struct {
 	spread   []*newTopic                 // made, until the others have heard
 	lastID   uint64
 	warned   map[string]bool
+	leaving  bool
 }
 
 // newTopic is a topic that is being made on this broker.
@@ -144,7 +145,7 @@ func (c *FirstAlive) standings() []Standing {
 			}
 			p := Partition{Topic: name, ID: i}
 			s, ok := c.cfg.Standing(p)
-			if !ok {
+			if !ok || c.leaving {
 				s = Standing{Partition: p, Unusable: true}
 			}
 			out = append(out, s)
@@ -205,6 +206,21 @@ func (c *FirstAlive) check() {
 		}
 		c.emit(Send{id, h})
 	}
+}
+
+// Leave implements Machine: a broker that stops leads nothing, as one whose logs have failed.
+func (c *FirstAlive) Leave(now time.Time) []Effect {
+	c.begin(now)
+	c.leaving = true
+	c.refresh()
+	return c.effects()
+}
+
+// Left implements Machine.
+func (c *FirstAlive) Left() bool {
+	return c.leaving && !slices.ContainsFunc(c.health.peers, func(id replica.BrokerID) bool {
+		return c.mind.alive[id] && c.told[id] < c.state.Generation
+	})
 }
 
 // Tick implements Machine.

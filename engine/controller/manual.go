@@ -141,6 +141,12 @@ func (m *Manual) decide(p Partition, a replica.Assignment) {
 	}
 }
 
+// Leave implements Machine: leaders change by command alone.
+func (m *Manual) Leave(time.Time) []Effect { return nil }
+
+// Left implements Machine.
+func (m *Manual) Left() bool { return true }
+
 // Tick implements Machine.
 func (m *Manual) Tick(now time.Time) []Effect {
 	m.begin(now)

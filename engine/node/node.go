@@ -262,6 +262,17 @@ func (n *Node) Unreachable(peer BrokerID, why string) {
 	}
 }
 
+// Gone tells every replica that a broker has said that it stops.
+func (n *Node) Gone(peer BrokerID) {
+	for _, d := range n.all() {
+		if a := d.assigned.Load(); a != nil && slices.Contains(a.Replicas, peer) {
+			d.post(func() []replica.Effect {
+				return d.step(func(r replica.Machine) []replica.Effect { return r.Gone(n.now(), peer) })
+			})
+		}
+	}
+}
+
 // Tick lets time pass for every replica whose time has come.
 func (n *Node) Tick() {
 	now := n.now()

@@ -51,6 +51,7 @@ const (
 	kindGroupsResponse = 5
 	kindGroupRequest   = 6
 	kindGroupResponse  = 7
+	kindLeaving        = 8
 	kindController     = 32 // and the number of the controller's message in this list
 )
 
@@ -106,6 +107,8 @@ func appendMessage(dst []byte, m service.PeerMessage) ([]byte, error) {
 				return appendJSON(dst, byte(kindController+i), m.Message)
 			}
 		}
+	case service.Leaving:
+		return appendBody(dst, kindLeaving, nil), nil
 	case service.ReportRequest:
 		return appendJSON(dst, kindReportRequest, m)
 	case service.ReportResponse:
@@ -199,6 +202,8 @@ func decode(kind byte, body []byte) (service.PeerMessage, error) {
 	switch kind {
 	case kindReplica:
 		return decodeReplica(body)
+	case kindLeaving:
+		return service.Leaving{}, nil
 	case kindReportRequest:
 		return fromJSON[service.ReportRequest](body)
 	case kindReportResponse:

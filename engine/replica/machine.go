@@ -10,6 +10,7 @@ type Machine interface {
 	Assign(now time.Time, a Assignment) []Effect
 	Step(now time.Time, m Message) []Effect
 	Unreachable(now time.Time, peer BrokerID, why string) []Effect
+	Gone(now time.Time, peer BrokerID) []Effect
 	Tick(now time.Time) []Effect
 	Next() time.Time
 

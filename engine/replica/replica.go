@@ -248,6 +248,19 @@ func (r *Replica) Unreachable(now time.Time, peer BrokerID, why string) []Effect
 	return r.effects()
 }
 
+// Gone tells that a broker has said that it stops: nobody need wait to see whether it comes back.
+func (r *Replica) Gone(now time.Time, peer BrokerID) []Effect {
+	r.begin(now)
+	if r.lead != nil {
+		if p := r.lead.followers[peer]; p != nil {
+			p.failed, p.parked = "it is shutting down", nil
+			p.lost = now.Add(-r.cfg.UnreachableTimeout - 1)
+			r.settle()
+		}
+	}
+	return r.effects()
+}
+
 // Tick lets time pass.
 func (r *Replica) Tick(now time.Time) []Effect {
 	r.begin(now)

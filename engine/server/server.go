@@ -156,8 +156,15 @@ func (b *Server) shutdown() error {
 		finishing.Go(func() { s.finish(deadline) })
 	}
 	finishing.Wait()
+	b.service.Leave()
+	for deadline := time.Now().Add(leaveGrace); !b.service.Left() && time.Now().Before(deadline); {
+		time.Sleep(5 * time.Millisecond)
+	}
 	return b.Close()
 }
+
+// leaveGrace is how long the others may take to hear that this broker leaves.
+const leaveGrace = time.Second
 
 // Close ends everything at once and returns when no goroutine of the broker's is left.
 func (b *Server) Close() error {

@@ -22,6 +22,9 @@ type (
 	// ControllerMessage goes from one broker's controller to another's.
 	ControllerMessage struct{ Message controller.Message }
 
+	// Leaving says that a broker is about to stop: nobody need wait for it.
+	Leaving struct{}
+
 	// ReportRequest asks a broker about its replicas; ReportResponse answers it.
 	ReportRequest struct {
 		ID         uint64      `json:"id"`
@@ -57,6 +60,7 @@ type (
 
 func (ReplicaMessage) peerMessage()    {}
 func (ControllerMessage) peerMessage() {}
+func (Leaving) peerMessage()           {}
 func (ReportRequest) peerMessage()     {}
 func (ReportResponse) peerMessage()    {}
 func (GroupsRequest) peerMessage()     {}
@@ -73,6 +77,8 @@ func (s *Service) Deliver(from BrokerID, m PeerMessage) {
 		}
 	case ControllerMessage:
 		s.receive(from, m.Message)
+	case Leaving:
+		s.node.Gone(from)
 	case ReportRequest:
 		r := ReportResponse{ID: m.ID}
 		for _, p := range m.Partitions {
@@ -101,6 +107,21 @@ func (s *Service) Deliver(from BrokerID, m PeerMessage) {
 
 // reply sends an answer; if it is lost, the other side asks again or gives up.
 func (s *Service) reply(to BrokerID, m PeerMessage) { _ = s.cfg.Send(to, m) }
+
+// Leave hands over what this broker leads, as far as its controller can, and tells the
+// others not to wait for its replicas. It is for a broker that has answered its clients and
+// is about to stop. Left reports whether it is done.
+func (s *Service) Leave() {
+	for _, id := range s.cfg.Brokers {
+		if id != s.cfg.ID {
+			_ = s.cfg.Send(id, Leaving{})
+		}
+	}
+	s.step(func(now time.Time) []controller.Effect { return s.controller.Leave(now) })
+}
+
+// Left reports whether those who are alive know that this broker leaves.
+func (s *Service) Left() bool { return s.view.Load().left }
 
 // Lost tells that contact with a broker was lost: what was sent to it may not arrive.
 func (s *Service) Lost(peer BrokerID, why string) {

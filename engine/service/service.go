@@ -52,6 +52,7 @@ type Service struct {
 type view struct {
 	image *metadata.Image
 	alive map[BrokerID]bool
+	left  bool // the controller has handed over what it can
 }
 
 // Open opens a broker's data and recovers its replicas. Start begins its work.
@@ -216,7 +217,7 @@ func (s *Service) step(input func(now time.Time) []controller.Effect) {
 
 // publish shows what the controller has decided. It is called on control.
 func (s *Service) publish() {
-	v := &view{image: s.controller.Image(), alive: map[BrokerID]bool{}}
+	v := &view{image: s.controller.Image(), alive: map[BrokerID]bool{}, left: s.controller.Left()}
 	for _, id := range s.cfg.Brokers {
 		v.alive[id] = id == s.cfg.ID || s.controller.Alive(id)
 	}
