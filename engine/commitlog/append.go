@@ -261,8 +261,8 @@ func (l *Log) writeCohort(co *cohort) error {
 func (l *Log) writeFrames(co *cohort) error {
 	from, first, size := 0, 0, 0
 	for i, r := range co.frames {
-		if full := l.active.size + int64(size); full > 0 && full+int64(r.size) > l.opt.SegmentBytes {
-			if err := l.active.write(co.buf[from:from+size], co.frames[first:i], l.opt.SegmentBytes); err != nil {
+		if full := l.active.size + int64(size); full > 0 && full+int64(r.size) > l.segmentBytes.Load() {
+			if err := l.active.write(co.buf[from:from+size], co.frames[first:i], l.segmentBytes.Load()); err != nil {
 				return err
 			}
 			if err := l.roll(); err != nil {
@@ -272,7 +272,41 @@ func (l *Log) writeFrames(co *cohort) error {
 		}
 		size += r.size
 	}
-	return l.active.write(co.buf[from:], co.frames[first:], l.opt.SegmentBytes)
+	return l.active.write(co.buf[from:], co.frames[first:], l.segmentBytes.Load())
+}
+
+// SetSegmentBytes changes the size at which a segment is closed, from the next append on.
+// 0, and what is too large, leave it as it is.
+func (l *Log) SetSegmentBytes(n int64) {
+	if n <= 0 || n > maxSegmentBytes {
+		return
+	}
+	l.segmentBytes.Store(n)
+}
+
+// Roll closes the active segment where all it holds is older than an age, so that retention
+// and compaction can have it. It reports whether it did.
+//
+// Errors: ErrClosed, *PoisonedError.
+func (l *Log) Roll(age time.Duration) (bool, error) {
+	l.round.Lock()
+	defer l.round.Unlock()
+	if err := l.Usable(); err != nil {
+		return false, err
+	}
+	s := l.active
+	s.mu.RLock()
+	oldest := s.index.first
+	s.mu.RUnlock()
+	if s.size == 0 || oldest > l.opt.Now().Add(-age).UnixNano() {
+		return false, nil
+	}
+	if err := l.roll(); err != nil {
+		l.poison(err)
+		return false, &PoisonedError{Dir: l.dir, Cause: err}
+	}
+	l.publish()
+	return true, nil
 }
 
 // roll closes the active segment and starts the next. The old one is durable and cut to

@@ -41,8 +41,43 @@ func (l *Log) Compact(tombstoneAge time.Duration) (Compacted, error) {
 	if err := l.Usable(); err != nil {
 		return Compacted{}, err
 	}
+	return l.compact(l.segments[:len(l.segments)-1], tombstoneAge)
+}
+
+// CompactRipe compacts the closed segments that lie below an offset and hold nothing younger
+// than an age. It does nothing where it has compacted all of these before.
+//
+// Errors: those of Compact.
+func (l *Log) CompactRipe(tombstoneAge, age time.Duration, below int64) (Compacted, error) {
+	if l.format == record.V0 {
+		return l.Compact(tombstoneAge) // it says why not
+	}
+	l.round.Lock()
+	defer l.round.Unlock()
+	if err := l.Usable(); err != nil {
+		return Compacted{}, err
+	}
+	n, deadline := 0, l.opt.Now().Add(-age).UnixNano()
+	for ; n < len(l.segments)-1 && l.segments[n].end <= below; n++ {
+		if age > 0 {
+			if old, err := l.older(l.segments[n], age, deadline); err != nil || !old {
+				break
+			}
+		}
+	}
+	if n == 0 || l.segments[n-1].end <= l.compactedTo {
+		return Compacted{}, nil
+	}
+	done, err := l.compact(l.segments[:n], tombstoneAge)
+	if err == nil {
+		l.compactedTo = l.segments[n-1].end
+	}
+	return done, err
+}
+
+// compact compacts the first segments of the log. The round lock is held.
+func (l *Log) compact(closed []*segment, tombstoneAge time.Duration) (Compacted, error) {
 	c := compaction{log: l, latest: map[string]int64{}, deadline: l.opt.Now().Add(-tombstoneAge)}
-	closed := l.segments[:len(l.segments)-1]
 	for _, s := range closed {
 		if err := c.collect(s); err != nil {
 			return Compacted{}, err

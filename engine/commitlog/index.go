@@ -27,6 +27,7 @@ type indexEntry struct {
 //	covered  uint64 size of the log file's part that the entries describe
 //	newest   int64  newest timestamp in that part
 //	next     uint64 offset after that part
+//	first    int64  past after the first frame
 //	past     int64  newest, where a timestamp ahead of the clock counts as the clock's time
 //	count    uint32
 //	entries  count times { offset uint32 relative to base, position uint32, maxTimestamp int64 }
@@ -45,12 +46,13 @@ type index struct {
 	// newestPast is newest with timestamps ahead of the log's clock counted as what the
 	// clock said when their frame was added.
 	newestPast int64
+	first      int64 // newestPast after the first frame: about when the segment was begun
 	now        func() time.Time
 	clock      int64 // what now said last, ns
 }
 
 func newIndex(log uint64, base, every int64, now func() time.Time) *index {
-	return &index{log: log, base: base, next: base, newest: math.MinInt64, newestPast: math.MinInt64, clock: math.MinInt64, every: every, now: now}
+	return &index{log: log, base: base, next: base, newest: math.MinInt64, newestPast: math.MinInt64, first: math.MinInt64, clock: math.MinInt64, every: every, now: now}
 }
 
 // add tells the index of the frame that starts where the covered part ends.
@@ -66,6 +68,9 @@ func (x *index) add(base, next int64, size int, timestamp int64) {
 			x.clock = x.now().UnixNano()
 		}
 		x.newestPast = max(x.newestPast, min(timestamp, x.clock))
+	}
+	if x.first == math.MinInt64 {
+		x.first = x.newestPast
 	}
 }
 
@@ -97,7 +102,7 @@ func (x *index) findTime(t int64) int64 {
 const (
 	indexMagic   = 0x4c424958 // "LBIX"
 	indexVersion = 2
-	indexHeader  = 60
+	indexHeader  = 68
 	indexEntrySz = 16
 )
 
@@ -111,6 +116,7 @@ func (x *index) encode() []byte {
 	b = be.AppendUint64(b, uint64(x.covered))
 	b = be.AppendUint64(b, uint64(x.newest))
 	b = be.AppendUint64(b, uint64(x.next))
+	b = be.AppendUint64(b, uint64(x.first))
 	b = be.AppendUint64(b, uint64(x.newestPast))
 	entries := x.entries
 	for len(entries) > 0 && entries[len(entries)-1].base-x.base > math.MaxUint32 {
@@ -142,9 +148,9 @@ func decodeIndex(b []byte, log uint64, base, size, every int64, now func() time.
 	}
 	x := &index{
 		log: be.Uint64(b[8:]), base: int64(be.Uint64(b[16:])), covered: int64(be.Uint64(b[24:])),
-		newest: int64(be.Uint64(b[32:])), next: int64(be.Uint64(b[40:])), newestPast: int64(be.Uint64(b[48:])), every: every, now: now, clock: math.MinInt64,
+		newest: int64(be.Uint64(b[32:])), next: int64(be.Uint64(b[40:])), first: int64(be.Uint64(b[48:])), newestPast: int64(be.Uint64(b[56:])), every: every, now: now, clock: math.MinInt64,
 	}
-	n := int64(be.Uint32(b[56:]))
+	n := int64(be.Uint32(b[64:]))
 	if n*indexEntrySz != int64(len(b)-indexHeader-4) {
 		return nil, fmt.Errorf("index claims %d entries", n)
 	}

@@ -41,7 +41,10 @@ type Log struct {
 	id           uint64
 	unsynced     bool  // written bytes wait for a sync (SyncInterval)
 	cuts         int64 // truncations and resets since Open
+	compactedTo  int64 // CompactRipe has compacted what lies below
 	timer        *time.Timer
+
+	segmentBytes atomic.Int64 // at which a segment is closed
 
 	epochs    atomic.Pointer[[]EpochStart]
 	compacted atomic.Bool // frames may leave gaps between offsets (format 1)
@@ -90,6 +93,7 @@ func Open(dir string, opt Options) (*Log, error) {
 		return nil, err
 	}
 	l := &Log{dir: dir, opt: opt, fs: opt.FS}
+	l.segmentBytes.Store(opt.SegmentBytes)
 	if err := l.open(); err != nil {
 		_ = l.release() // what went wrong first is what counts
 		return nil, err

@@ -90,7 +90,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.Committer = NewCommitter()
 	}
 	setDefault(&o.SyncEvery, 100*time.Millisecond)
-	setDefault(&o.SegmentBytes, 64<<20)
+	setDefault(&o.SegmentBytes, DefaultSegmentBytes)
 	setDefault(&o.IndexBytes, 4<<10)
 	setDefault(&o.CheckpointBytes, 16<<20)
 	setDefault(&o.MaxRecordBytes, 1<<20)
@@ -108,6 +108,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	return o, nil
 }
+
+// DefaultSegmentBytes is what Options.SegmentBytes is when it is 0.
+const DefaultSegmentBytes = 64 << 20
 
 // maxSegmentBytes leaves room for one frame beyond it in 31 bits.
 const maxSegmentBytes = 1 << 30

@@ -46,8 +46,9 @@ type Machine interface {
 	// Propose asks for a change of the in-sync replicas, for a replica that leads here. It
 	// is answered by Decide, or by Reject.
 	Propose(now time.Time, p Partition, a replica.Assignment) []Effect
-	// CreateTopic and Failover are commands, answered by Done with their id.
+	// CreateTopic, ChangeTopic and Failover are commands, answered by Done with their id.
 	CreateTopic(now time.Time, id uint64, spec TopicSpec) []Effect
+	ChangeTopic(now time.Time, id uint64, change TopicChange) []Effect
 	Failover(now time.Time, id uint64, p Partition) []Effect
 
 	// Leave tells that this broker is about to stop, and has it hand over what it leads, where
@@ -74,6 +75,7 @@ type TopicSpec struct {
 	Partitions  int
 	Replication int
 	Partitioner string
+	Settings    topic.Settings
 }
 
 // Effect is something that the driver has to do.
@@ -108,6 +110,12 @@ type (
 		Topic      string
 		Partitions []int
 	}
+	// RemoveReplicas: delete this broker's replicas of a topic that is no more, before any
+	// that are to be made after it.
+	RemoveReplicas struct {
+		Topic      string
+		Partitions []int
+	}
 	// Silent: a broker does not answer; whatever waits for it may give up.
 	Silent struct {
 		Peer replica.BrokerID
@@ -123,14 +131,15 @@ type (
 	Warn struct{ Text string }
 )
 
-func (Send) effect()         {}
-func (Persist) effect()      {}
-func (Decide) effect()       {}
-func (Reject) effect()       {}
-func (MakeReplicas) effect() {}
-func (Silent) effect()       {}
-func (Done) effect()         {}
-func (Warn) effect()         {}
+func (Send) effect()           {}
+func (Persist) effect()        {}
+func (Decide) effect()         {}
+func (Reject) effect()         {}
+func (MakeReplicas) effect()   {}
+func (RemoveReplicas) effect() {}
+func (Silent) effect()         {}
+func (Done) effect()           {}
+func (Warn) effect()           {}
 
 // FailoverResult is the outcome of a failover.
 type FailoverResult struct {

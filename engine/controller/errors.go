@@ -90,3 +90,10 @@ func (e *UnreachableError) Error() string {
 type BrokerError struct{ Reason string }
 
 func (e *BrokerError) Error() string { return "controller: " + e.Reason }
+
+// BusyError: a topic is being made or changed at the moment.
+type BusyError struct{ Topic string }
+
+func (e *BusyError) Error() string {
+	return fmt.Sprintf("controller: topic %q is being changed; try again", e.Topic)
+}

@@ -160,13 +160,20 @@ func (c *FirstAlive) refresh() {
 	for _, name := range c.image.Topics() {
 		next.Topics = append(next.Topics, *c.image.Topic(name).Record())
 	}
-	if slices.EqualFunc(next.Claims, c.state.Claims, sameClaim) && len(next.Topics) == len(c.state.Topics) && !c.moved(next.Standings) {
+	for _, name := range c.image.AllDeleted() {
+		next.Topics = append(next.Topics, *c.image.Deleted(name))
+	}
+	if slices.EqualFunc(next.Claims, c.state.Claims, sameClaim) && slices.EqualFunc(next.Topics, c.state.Topics, sameTopic) && !c.moved(next.Standings) {
 		return
 	}
 	c.mind.Stands(c.cfg.ID, next.Standings)
 	next.Generation++
 	c.state = next
 	c.health.hurry(c.now)
+}
+
+func sameTopic(a, b metadata.TopicRecord) bool {
+	return a.Name == b.Name && a.ID == b.ID && max(a.Version, 1) == max(b.Version, 1) && a.Deleted == b.Deleted && a.Partitions == b.Partitions
 }
 
 func sameClaim(a, b LeadershipClaim) bool {
@@ -282,20 +289,29 @@ func (c *FirstAlive) hear(from replica.BrokerID, s *State) {
 	c.mind.Heard(from, s.Claims)
 }
 
-// learn takes in a topic that another broker made.
+// learn takes in what another broker says of a topic, if it is news. Two topics of one name,
+// made while the brokers could not hear each other, become one: see TopicRecord.Supersedes.
 func (c *FirstAlive) learn(from replica.BrokerID, t metadata.TopicRecord) {
-	if old := c.image.Topic(t.Name); old != nil {
-		if (len(old.Partitions) != t.Partitions || old.Partitioner != t.Partitioner) && !c.warned[t.Name] {
-			c.warned[t.Name] = true
-			c.emit(Warn{fmt.Sprintf("broker %d has another topic %q, with %d partitions, not %d: both were made while the brokers could not hear each other; this broker keeps its own", from, t.Name, t.Partitions, len(old.Partitions))})
-		}
-		return
-	}
 	if slices.ContainsFunc(c.topics, func(n *newTopic) bool { return n.record.Name == t.Name }) {
-		return
+		return // it comes again with the next state
 	}
-	spec := TopicSpec{Name: t.Name, ID: t.ID, Partitions: t.Partitions, Replication: t.Replication, Partitioner: t.Partitioner}
-	if CheckTopic(c.image, spec) == nil && checkReplication(t.Replication, c.cfg.Brokers) == nil {
+	old, gone := c.image.Topic(t.Name), c.image.Deleted(t.Name)
+	switch {
+	case old != nil:
+		was := old.Record()
+		if sameTopic(*was, t) || !t.Supersedes(was) {
+			return
+		}
+		if was.ID != t.ID && was.Version == max(t.Version, 1) {
+			c.emit(Warn{fmt.Sprintf("broker %d has another topic %q, with %d partitions, not %d: both were made while the brokers could not hear each other; this broker takes it over, and where the records of a partition differ, the leader's count", from, t.Name, t.Partitions, len(old.Partitions))})
+		}
+	case gone != nil:
+		if sameTopic(*gone, t) || !t.Supersedes(gone) {
+			return
+		}
+	}
+	spec := TopicSpec{Name: t.Name, ID: t.ID, Partitions: t.Partitions, Replication: t.Replication, Partitioner: t.Partitioner, Settings: t.Settings}
+	if CheckTopic(new(metadata.Image), spec) == nil && checkReplication(t.Replication, c.cfg.Brokers) == nil {
 		c.makeTopic(&newTopic{record: t})
 	}
 }
@@ -316,9 +332,22 @@ func (c *FirstAlive) CreateTopic(now time.Time, id uint64, spec TopicSpec) []Eff
 		c.emit(Done{ID: id, Err: err})
 		return c.effects()
 	}
-	c.makeTopic(&newTopic{id: id, record: metadata.TopicRecord{
-		Name: spec.Name, ID: spec.ID, Partitions: spec.Partitions, Replication: spec.Replication, Partitioner: spec.Partitioner,
-	}})
+	c.makeTopic(&newTopic{id: id, record: *spec.record(c.image)})
+	return c.effects()
+}
+
+// ChangeTopic implements Machine.
+func (c *FirstAlive) ChangeTopic(now time.Time, id uint64, change TopicChange) []Effect {
+	c.begin(now)
+	r, err := change.record(c.image)
+	if err == nil && slices.ContainsFunc(c.topics, func(n *newTopic) bool { return n.record.Name == change.Name }) {
+		err = &BusyError{Topic: change.Name}
+	}
+	if err != nil {
+		c.emit(Done{ID: id, Err: err})
+		return c.effects()
+	}
+	c.makeTopic(&newTopic{id: id, record: *r})
 	return c.effects()
 }
 
@@ -335,8 +364,17 @@ func (c *FirstAlive) nextTopic() {
 		return
 	}
 	t := c.topics[0]
+	old := c.image.Topic(t.record.Name)
+	if old != nil && (t.record.Deleted || old.ID != t.record.ID && t.record.Version > old.Version) {
+		c.out = append(c.out, removed(old, &t.record, c.cfg.ID)...)
+		c.mind.RemoveTopic(old.Name)
+		old = nil
+	}
 	var mine []int
 	for i := range t.record.Partitions {
+		if t.record.Deleted || old != nil && i < len(old.Partitions) && slices.Contains(old.Partitions[i].Replicas, c.cfg.ID) {
+			continue // there is nothing to make, or it has them
+		}
 		if slices.Contains(AssignReplicas(t.record.Name, i, t.record.Replication, c.cfg.Brokers), c.cfg.ID) {
 			mine = append(mine, i)
 		}
@@ -361,9 +399,13 @@ func (c *FirstAlive) ReplicasMade(now time.Time, id uint64, err error) []Effect 
 		t.records = append(t.records, metadata.Record{Broker: &metadata.BrokerRecord{ID: b}})
 	}
 	t.records = append(t.records, metadata.Record{Topic: &t.record})
+	old := c.image.Topic(t.record.Name)
 	for i := range t.record.Partitions {
+		if t.record.Deleted || old != nil && old.ID == t.record.ID && i < len(old.Partitions) {
+			continue
+		}
 		replicas := AssignReplicas(t.record.Name, i, t.record.Replication, c.cfg.Brokers)
-		t.records = append(t.records, assigned(Partition{Topic: t.record.Name, ID: i}, replica.Assignment{Version: 1, Replicas: replicas, ISR: slices.Sorted(slices.Values(replicas))}))
+		t.records = append(t.records, assigned(t.record.ID, Partition{Topic: t.record.Name, ID: i}, replica.Assignment{Version: 1, Replicas: replicas, ISR: slices.Sorted(slices.Values(replicas))}))
 	}
 	c.emit(Persist{t.records})
 	return c.effects()
@@ -379,7 +421,9 @@ func (c *FirstAlive) Persisted(now time.Time, err error) []Effect {
 	}
 	if err == nil {
 		c.image = next
-		c.know(c.image.Topic(t.record.Name))
+		if made := c.image.Topic(t.record.Name); made != nil {
+			c.know(made)
+		}
 		c.refresh()
 	}
 	c.made(t, err)

@@ -8,6 +8,7 @@ import (
 
 	"logbook/engine/metadata"
 	"logbook/engine/replica"
+	"logbook/engine/topic"
 )
 
 // ManualConfig configures a Manual. Zero durations never run out.
@@ -36,7 +37,8 @@ type Manual struct {
 
 	health  health
 	calls   calls
-	changes []*change // the first one is being stored
+	changes []*change
+	storing bool // the first of them is being stored
 	made    map[uint64]func(error)
 
 	// On the broker that keeps the decisions.
@@ -246,7 +248,7 @@ func (m *Manual) change(c *change) {
 
 // store begins to store the first change of the queue that there is something to store of.
 func (m *Manual) store() {
-	for len(m.changes) > 0 {
+	for len(m.changes) > 0 && !m.storing { // what follows a change may have begun to store the next
 		c := m.changes[0]
 		var err error
 		if c.records, err = c.make(m.image); err == nil {
@@ -257,6 +259,7 @@ func (m *Manual) store() {
 			persist = m.stored.Diff(c.next) // and what could not be stored before
 		}
 		if err == nil && len(persist) > 0 {
+			m.storing = true
 			m.emit(Persist{persist})
 			return
 		}
@@ -272,7 +275,7 @@ func (m *Manual) store() {
 func (m *Manual) Persisted(now time.Time, err error) []Effect {
 	m.begin(now)
 	c := m.changes[0]
-	m.changes = m.changes[1:]
+	m.changes, m.storing = m.changes[1:], false
 	if err == nil {
 		m.stored = c.next
 	}
@@ -290,6 +293,11 @@ func (m *Manual) Persisted(now time.Time, err error) []Effect {
 
 // take makes a change count.
 func (m *Manual) take(c *change) {
+	for _, r := range c.records {
+		if r.Topic != nil {
+			m.out = append(m.out, removed(m.image.Topic(r.Topic.Name), r.Topic, m.cfg.ID)...)
+		}
+	}
 	m.image = c.next
 	if m.keeps() {
 		m.version += int64(len(c.records))
@@ -299,7 +307,7 @@ func (m *Manual) take(c *change) {
 		m.health.hurry(m.now) // the others hear of it at once
 	}
 	for _, r := range c.records {
-		if p := r.Partition; p != nil {
+		if p := r.Partition; p != nil && m.image.Topic(p.Topic) != nil {
 			m.decide(Partition{Topic: p.Topic, ID: p.Partition}, p.Assignment)
 		}
 	}
@@ -406,7 +414,7 @@ func (m *Manual) register(id replica.BrokerID, done func(error)) {
 					a = a.Clone()
 					a.Version++
 					a.LeaderEpoch = epoch
-					out = append(out, assigned(Partition{Topic: name, ID: i}, a))
+					out = append(out, assigned(image.Topic(name).ID, Partition{Topic: name, ID: i}, a))
 				}
 			}
 		}
@@ -414,8 +422,8 @@ func (m *Manual) register(id replica.BrokerID, done func(error)) {
 	}})
 }
 
-func assigned(p Partition, a replica.Assignment) metadata.Record {
-	return metadata.Record{Partition: &metadata.PartitionRecord{Topic: p.Topic, Partition: p.ID, Assignment: a}}
+func assigned(id topic.ID, p Partition, a replica.Assignment) metadata.Record {
+	return metadata.Record{Partition: &metadata.PartitionRecord{Topic: p.Topic, TopicID: id, Partition: p.ID, Assignment: a}}
 }
 
 // nextEpoch counts a leader epoch up, as far as there are numbers.
@@ -461,7 +469,7 @@ func (m *Manual) propose(p Partition, a replica.Assignment, done func(error)) {
 		if a.Version != old.Version+1 || a.LeaderEpoch != old.LeaderEpoch || a.Leader != old.Leader || !slices.Equal(a.Replicas, old.Replicas) {
 			return nil, &StaleError{Partition: p, Proposed: a, Present: old}
 		}
-		return []metadata.Record{assigned(p, a)}, nil
+		return []metadata.Record{assigned(image.Topic(p.Topic).ID, p, a)}, nil
 	}})
 }
 

@@ -3,6 +3,7 @@ package controller
 import (
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"slices"
 
 	"logbook/engine/replica"
@@ -95,15 +96,30 @@ func AssignReplicas(topic string, partition, replication int, brokers []replica.
 func (c *Reckoning) AddTopic(name string, partitions, replication int, epochs map[int]int32) {
 	for i := range partitions {
 		p := Partition{Topic: name, ID: i}
-		if c.parts[p] != nil {
+		replicas := AssignReplicas(name, i, replication, c.brokers)
+		if a := c.parts[p]; a != nil {
+			a.Replicas = replicas // another broker's topic may have had others
 			continue
 		}
 		c.seen[p] = max(c.seen[p], epochs[i])
-		c.parts[p] = &replica.Assignment{Replicas: AssignReplicas(name, i, replication, c.brokers)}
+		c.parts[p] = &replica.Assignment{Replicas: replicas}
 		at, _ := slices.BinarySearchFunc(c.order, p, Partition.Compare)
 		c.order = slices.Insert(c.order, at, p)
 	}
 	c.reckon()
+}
+
+// RemoveTopic forgets a topic that was deleted.
+func (c *Reckoning) RemoveTopic(name string) {
+	mine := func(p Partition) bool { return p.Topic == name }
+	c.order = slices.DeleteFunc(c.order, mine)
+	maps.DeleteFunc(c.parts, func(p Partition, _ *replica.Assignment) bool { return mine(p) })
+	maps.DeleteFunc(c.seen, func(p Partition, _ int32) bool { return mine(p) })
+	for _, id := range c.brokers {
+		maps.DeleteFunc(c.claims[id], func(p Partition, _ LeadershipClaim) bool { return mine(p) })
+		maps.DeleteFunc(c.standings[id], func(p Partition, _ Standing) bool { return mine(p) })
+	}
+	c.changes = slices.DeleteFunc(c.changes, func(d Decide) bool { return mine(d.Partition) })
 }
 
 // Assignment returns what the broker reckons about a partition.

@@ -13,7 +13,8 @@ import (
 
 // CheckTopic says why a topic cannot be made, as far as its description tells.
 //
-// Errors: *topic.NameError, *topic.ExistsError, *topic.CountError, *topic.PartitionerError.
+// Errors: *topic.NameError, *topic.ExistsError, *topic.CountError, *topic.PartitionerError,
+// *topic.SettingError.
 func CheckTopic(image *metadata.Image, spec TopicSpec) error {
 	if err := topic.CheckName("topic", spec.Name); err != nil {
 		return err
@@ -22,6 +23,9 @@ func CheckTopic(image *metadata.Image, spec TopicSpec) error {
 		return &topic.ExistsError{Name: spec.Name}
 	}
 	if _, err := topic.PartitionerByName(spec.Partitioner); err != nil {
+		return err
+	}
+	if err := spec.Settings.Check(); err != nil {
 		return err
 	}
 	return topic.CheckCount(spec.Name, spec.Partitions)
@@ -59,6 +63,17 @@ func (m *Manual) createTopic(id uint64, spec TopicSpec) {
 		fail(err)
 		return
 	}
+	m.makeAll(spec.Name, 0, placed, func(err error) {
+		if err != nil {
+			fail(err)
+			return
+		}
+		m.recordTopic(id, spec, placed)
+	})
+}
+
+// makeAll has each broker make its replicas of partitions that are numbered from first on.
+func (m *Manual) makeAll(name string, first int, placed []replica.Assignment, done func(error)) {
 	parts := map[replica.BrokerID][]int{}
 	var brokers []replica.BrokerID
 	for i, a := range placed {
@@ -66,24 +81,23 @@ func (m *Manual) createTopic(id uint64, spec TopicSpec) {
 			if parts[b] == nil {
 				brokers = append(brokers, b)
 			}
-			parts[b] = append(parts[b], i)
+			parts[b] = append(parts[b], first+i)
 		}
+	}
+	if len(brokers) == 0 {
+		done(nil)
+		return
 	}
 	slices.Sort(brokers)
 	left, problem := len(brokers), error(nil)
 	for _, b := range brokers {
-		m.createReplicas(b, spec.Name, parts[b], func(err error) {
+		m.createReplicas(b, name, parts[b], func(err error) {
 			if err != nil && problem == nil {
-				problem = fmt.Errorf("broker %d: making its replicas of %q: %w", b, spec.Name, err)
+				problem = fmt.Errorf("broker %d: making its replicas of %q: %w", b, name, err)
 			}
-			if left--; left > 0 {
-				return
+			if left--; left == 0 {
+				done(problem)
 			}
-			if problem != nil {
-				fail(problem)
-				return
-			}
-			m.recordTopic(id, spec, placed)
 		})
 	}
 }
@@ -102,13 +116,116 @@ func topicRecords(image *metadata.Image, spec TopicSpec, placed []replica.Assign
 	if err := CheckTopic(image, spec); err != nil {
 		return nil, err
 	}
-	out := []metadata.Record{{Topic: &metadata.TopicRecord{
-		Name: spec.Name, ID: spec.ID, Partitions: spec.Partitions, Replication: spec.Replication, Partitioner: spec.Partitioner,
-	}}}
+	out := []metadata.Record{{Topic: spec.record(image)}}
 	for i, a := range placed {
-		out = append(out, assigned(Partition{Topic: spec.Name, ID: i}, a))
+		out = append(out, assigned(spec.ID, Partition{Topic: spec.Name, ID: i}, a))
 	}
 	return out, nil
+}
+
+// record is the decision that makes the topic, in a version above that of an earlier one.
+func (s TopicSpec) record(image *metadata.Image) *metadata.TopicRecord {
+	r := &metadata.TopicRecord{
+		Name: s.Name, ID: s.ID, Partitions: s.Partitions, Replication: s.Replication, Partitioner: s.Partitioner, Settings: s.Settings, Version: 1,
+	}
+	if gone := image.Deleted(s.Name); gone != nil {
+		r.Version = gone.Version + 1
+	}
+	return r
+}
+
+// TopicChange is a change of a topic. Zero values change nothing.
+type TopicChange struct {
+	Name       string
+	Delete     bool               // with all its records
+	Partitions int                // how many there are to be; only more than there are
+	Settings   map[string]*string // nil: back to the default
+}
+
+// change returns the record that a change makes of a topic.
+//
+// Errors: *topic.UnknownError, *topic.CountError, *topic.FewerError, *topic.SettingError.
+func (c TopicChange) record(image *metadata.Image) (*metadata.TopicRecord, error) {
+	t := image.Topic(c.Name)
+	if t == nil {
+		return nil, &topic.UnknownError{Name: c.Name}
+	}
+	r := t.Record()
+	r.Version = max(r.Version, 1) + 1
+	r.Deleted = c.Delete
+	if c.Partitions != 0 {
+		if err := topic.CheckCount(c.Name, c.Partitions); err != nil {
+			return nil, err
+		}
+		if c.Partitions <= len(t.Partitions) {
+			return nil, &topic.FewerError{Name: c.Name, Count: len(t.Partitions), Wanted: c.Partitions}
+		}
+		r.Partitions = c.Partitions
+	}
+	r.Settings = r.Settings.With(c.Settings)
+	return r, r.Settings.Check()
+}
+
+// removed are the effects of a topic's record on the replicas that a broker has of an
+// earlier one of its name.
+func removed(old *metadata.Topic, next *metadata.TopicRecord, id replica.BrokerID) []Effect {
+	if old == nil || !next.Deleted && next.ID == old.ID {
+		return nil
+	}
+	var parts []int
+	for i, a := range old.Partitions {
+		if id == replica.None || slices.Contains(a.Replicas, id) {
+			parts = append(parts, i)
+		}
+	}
+	return []Effect{RemoveReplicas{old.Name, parts}}
+}
+
+// ChangeTopic implements Machine.
+func (m *Manual) ChangeTopic(now time.Time, id uint64, c TopicChange) []Effect {
+	m.begin(now)
+	m.afterChanges(func() { m.changeTopic(id, c) })
+	return m.effects()
+}
+
+func (m *Manual) changeTopic(id uint64, c TopicChange) {
+	done := func(err error) { m.emit(Done{ID: id, Err: err}) }
+	if !m.keeps() {
+		done(&BrokerError{fmt.Sprintf("topics are changed by broker %d, which keeps the decisions", m.cfg.At)})
+		return
+	}
+	r, err := c.record(m.image)
+	if err != nil {
+		done(err)
+		return
+	}
+	old := m.image.Topic(c.Name)
+	var placed []replica.Assignment // of the new partitions
+	if n := len(old.Partitions); r.Partitions > n {
+		all, err := Place(m.image.Brokers(), r.Partitions, r.Replication)
+		if err != nil {
+			done(err)
+			return
+		}
+		placed = all[n:]
+	}
+	m.makeAll(c.Name, len(old.Partitions), placed, func(err error) {
+		if err != nil {
+			done(err)
+			return
+		}
+		m.change(&change{done: done, make: func(image *metadata.Image) ([]metadata.Record, error) {
+			now, err := c.record(image) // it may have changed meanwhile
+			if err != nil {
+				return nil, err
+			}
+			out := []metadata.Record{{Topic: now}}
+			for i, a := range placed {
+				out = append(out, assigned(now.ID, Partition{Topic: c.Name, ID: len(old.Partitions) + i}, a))
+			}
+			return out, nil
+		}})
+	})
 }
 
 // createReplicas makes a broker's replicas of a topic.

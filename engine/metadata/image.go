@@ -1,6 +1,8 @@
 package metadata
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"iter"
 	"maps"
@@ -17,6 +19,8 @@ type Topic struct {
 	Partitioner string // name of the rule that keys follow
 	Replication int
 	Partitions  []replica.Assignment // partition i is the i-th
+	Settings    topic.Settings       // what was set
+	Version     int64
 }
 
 // Image is all that was decided, at one moment. It is safe for concurrent use, since it
@@ -24,6 +28,7 @@ type Topic struct {
 type Image struct {
 	brokers []replica.BrokerID // ascending
 	topics  map[string]*Topic
+	deleted map[string]*TopicRecord // topics that were deleted, and not made again
 }
 
 // Brokers returns the ids of the cluster's brokers, ascending. It must not be changed.
@@ -34,6 +39,23 @@ func (i *Image) Topics() []string { return slices.Sorted(maps.Keys(i.topics)) }
 
 // Topic returns a topic, nil where there is none of that name.
 func (i *Image) Topic(name string) *Topic { return i.topics[name] }
+
+// Deleted returns what is known of a topic that was deleted; nil where there is none of
+// that name, or it was made again.
+func (i *Image) Deleted(name string) *TopicRecord { return i.deleted[name] }
+
+// AllDeleted returns the names of topics that were deleted, sorted.
+func (i *Image) AllDeleted() []string { return slices.Sorted(maps.Keys(i.deleted)) }
+
+// TopicByID returns a topic, nil where there is none of that id.
+func (i *Image) TopicByID(id topic.ID) *Topic {
+	for _, t := range i.topics {
+		if t.ID == id {
+			return t
+		}
+	}
+	return nil
+}
 
 // Assignment returns the decision about a partition. Its slices must not be changed.
 func (i *Image) Assignment(p topic.Partition) (replica.Assignment, bool) {
@@ -61,9 +83,12 @@ func (i *Image) Check(p topic.Partition) error {
 // Apply returns the image that decisions lead to. The records count together: where one
 // contradicts what is there, or each other, none does, and the error says which.
 func (i *Image) Apply(records ...Record) (*Image, error) {
-	next := &Image{brokers: i.brokers, topics: maps.Clone(i.topics)}
+	next := &Image{brokers: i.brokers, topics: maps.Clone(i.topics), deleted: maps.Clone(i.deleted)}
 	if next.topics == nil {
 		next.topics = map[string]*Topic{}
+	}
+	if next.deleted == nil {
+		next.deleted = map[string]*TopicRecord{}
 	}
 	fresh := map[string]bool{} // topics that this image alone has, and so may be written to
 	for _, r := range records {
@@ -72,6 +97,9 @@ func (i *Image) Apply(records ...Record) (*Image, error) {
 		}
 	}
 	for name := range fresh {
+		if next.topics[name] == nil {
+			continue // deleted
+		}
 		if err := next.validate(next.topics[name]); err != nil {
 			return nil, fmt.Errorf("metadata: topic %q: %w", name, err)
 		}
@@ -93,7 +121,7 @@ func (i *Image) apply(r Record, fresh map[string]bool) error {
 	case r.Partition != nil:
 		p := r.Partition
 		t := i.topics[p.Topic]
-		if t == nil || p.Partition < 0 || p.Partition >= len(t.Partitions) {
+		if t == nil || p.Partition < 0 || p.Partition >= len(t.Partitions) || p.TopicID != (topic.ID{}) && p.TopicID != t.ID {
 			return fmt.Errorf("there is no such partition")
 		}
 		if !fresh[p.Topic] {
@@ -119,15 +147,60 @@ func (i *Image) addTopic(r TopicRecord, fresh map[string]bool) error {
 	if r.Partitions < 1 || r.Partitions > topic.MaxPartitions {
 		return fmt.Errorf("%d partitions", r.Partitions)
 	}
-	t := &Topic{Name: r.Name, ID: r.ID, Partitioner: r.Partitioner, Replication: r.Replication, Partitions: make([]replica.Assignment, r.Partitions)}
-	if old := i.topics[r.Name]; old != nil {
-		if old.ID != r.ID || len(old.Partitions) > r.Partitions {
-			return fmt.Errorf("there is another topic of that name")
+	r.Version = max(r.Version, 1)
+	old, gone := i.topics[r.Name], i.deleted[r.Name]
+	if r.Deleted {
+		if old != nil && r.Version <= old.Version {
+			return fmt.Errorf("it is deleted in version %d and was changed in version %d", r.Version, old.Version)
 		}
-		copy(t.Partitions, old.Partitions)
+		delete(i.topics, r.Name)
+		delete(fresh, r.Name)
+		i.deleted[r.Name] = &r
+		return nil
 	}
+	if gone != nil && r.Version <= gone.Version {
+		return fmt.Errorf("it is made in version %d and was deleted in version %d", r.Version, gone.Version)
+	}
+	if err := r.Settings.Check(); err != nil {
+		return err
+	}
+	t := &Topic{Name: r.Name, ID: r.ID, Partitioner: r.Partitioner, Replication: r.Replication, Partitions: make([]replica.Assignment, r.Partitions), Settings: r.Settings, Version: r.Version}
+	switch {
+	case old == nil:
+	case old.ID == r.ID && len(old.Partitions) <= r.Partitions:
+		copy(t.Partitions, old.Partitions)
+	case r.Version < old.Version || r.Version == old.Version && !r.prevails(old.Record()):
+		return fmt.Errorf("there is another topic of that name")
+	}
+	delete(i.deleted, r.Name)
 	i.topics[r.Name], fresh[r.Name] = t, true
 	return nil
+}
+
+// Supersedes reports whether a record takes the place of another of the same name: the later
+// version does. Where two were made of one name by brokers that could not hear each other,
+// every broker chooses the same.
+func (r *TopicRecord) Supersedes(old *TopicRecord) bool {
+	if v, was := max(r.Version, 1), max(old.Version, 1); v != was {
+		return v > was
+	}
+	return r.prevails(old)
+}
+
+// prevails decides between two of one version: what is there before what is deleted, more
+// partitions before fewer, and then the id, and what is set.
+func (r *TopicRecord) prevails(old *TopicRecord) bool {
+	switch {
+	case r.Deleted != old.Deleted:
+		return old.Deleted
+	case r.Partitions != old.Partitions:
+		return r.Partitions > old.Partitions
+	case r.ID != old.ID:
+		return bytes.Compare(r.ID[:], old.ID[:]) < 0
+	}
+	mine, _ := json.Marshal(r.Settings)
+	theirs, _ := json.Marshal(old.Settings)
+	return bytes.Compare(mine, theirs) < 0
 }
 
 func (i *Image) validate(t *Topic) error {
@@ -159,17 +232,22 @@ func (i *Image) Diff(next *Image) []Record {
 			out = append(out, Record{Broker: &BrokerRecord{ID: id}})
 		}
 	}
+	for _, name := range next.AllDeleted() {
+		if r := next.deleted[name]; i.deleted[name] == nil || i.deleted[name].Version != r.Version {
+			out = append(out, Record{Topic: r})
+		}
+	}
 	for _, name := range next.Topics() {
 		t, old := next.topics[name], i.topics[name]
 		if t == old {
 			continue
 		}
-		if old == nil || len(old.Partitions) != len(t.Partitions) {
+		if old == nil || old.ID != t.ID || old.Version != t.Version || len(old.Partitions) != len(t.Partitions) {
 			out = append(out, Record{Topic: t.Record()})
 		}
 		for p, a := range t.Partitions {
-			if old == nil || p >= len(old.Partitions) || old.Partitions[p].Version != a.Version {
-				out = append(out, Record{Partition: &PartitionRecord{Topic: name, Partition: p, Assignment: a}})
+			if old == nil || old.ID != t.ID || p >= len(old.Partitions) || old.Partitions[p].Version != a.Version {
+				out = append(out, Record{Partition: &PartitionRecord{Topic: name, TopicID: t.ID, Partition: p, Assignment: a}})
 			}
 		}
 	}
@@ -178,13 +256,13 @@ func (i *Image) Diff(next *Image) []Record {
 
 // Record is the decision that makes the topic, without its assignments.
 func (t *Topic) Record() *TopicRecord {
-	return &TopicRecord{Name: t.Name, ID: t.ID, Partitions: len(t.Partitions), Replication: t.Replication, Partitioner: t.Partitioner}
+	return &TopicRecord{Name: t.Name, ID: t.ID, Partitions: len(t.Partitions), Replication: t.Replication, Partitioner: t.Partitioner, Settings: t.Settings, Version: t.Version}
 }
 
 // Reckoned returns an image in which partitions have other assignments, whatever these are:
 // for what a broker believes, and nobody decided. Partitions that there are not are left out.
 func (i *Image) Reckoned(changes iter.Seq2[topic.Partition, replica.Assignment]) *Image {
-	next := &Image{brokers: i.brokers, topics: maps.Clone(i.topics)}
+	next := &Image{brokers: i.brokers, topics: maps.Clone(i.topics), deleted: i.deleted}
 	fresh := map[string]bool{}
 	for p, a := range changes {
 		t := next.topics[p.Topic]

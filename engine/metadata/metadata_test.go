@@ -39,7 +39,9 @@ func TestAnImageNeverChanges(t *testing.T) {
 	was, _ := old.Assignment(p)
 	is, _ := next.Assignment(p)
 	assert.Equal(t, []replica.BrokerID{1, 2}, []replica.BrokerID{was.Leader, is.Leader})
-	assert.Equal(t, []metadata.Record{partition(2, 2)}, old.Diff(next))
+	changed := partition(2, 2)
+	changed.Partition.TopicID = next.Topic("t").ID
+	assert.Equal(t, []metadata.Record{changed}, old.Diff(next))
 	again, err := new(metadata.Image).Apply(next.Records()...)
 	require.NoError(t, err)
 	assert.Equal(t, next, again)

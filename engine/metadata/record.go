@@ -22,18 +22,24 @@ type BrokerRecord struct {
 	ID replica.BrokerID `json:"id"`
 }
 
-// TopicRecord says that there is a topic. The assignments of its partitions come with it.
+// TopicRecord says that there is a topic, or, where Deleted, that there was. The assignments
+// of partitions that are new come with it.
 type TopicRecord struct {
-	Name        string   `json:"name"`
-	ID          topic.ID `json:"id"`
-	Partitions  int      `json:"partitions"`
-	Replication int      `json:"replication"`
-	Partitioner string   `json:"partitioner"`
+	Name        string         `json:"name"`
+	ID          topic.ID       `json:"id"`
+	Partitions  int            `json:"partitions"`
+	Replication int            `json:"replication"`
+	Partitioner string         `json:"partitioner"`
+	Settings    topic.Settings `json:"settings,omitempty"`
+	// Version grows with each change of the topic, its deletion and its making anew too.
+	Version int64 `json:"version,omitempty"`
+	Deleted bool  `json:"deleted,omitempty"`
 }
 
 // PartitionRecord is a partition's present assignment.
 type PartitionRecord struct {
 	Topic      string             `json:"topic"`
+	TopicID    topic.ID           `json:"topic_id,omitzero"` // tells it from one of that name that was deleted
 	Partition  int                `json:"partition"`
 	Assignment replica.Assignment `json:"assignment"`
 }

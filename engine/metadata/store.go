@@ -3,9 +3,11 @@ package metadata
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"logbook/engine/commitlog"
 	"logbook/engine/record"
+	"logbook/engine/topic"
 )
 
 // segmentBytes is the most that a segment of the log of decisions has.
@@ -108,16 +110,23 @@ func load(l *commitlog.Log) (*Image, error) {
 		last[r.key()] = r
 	}
 	var brokers, topics, rest []Record
+	there := map[string]*TopicRecord{}
 	for _, key := range order {
 		switch r := last[key]; {
 		case r.Broker != nil:
 			brokers = append(brokers, r)
 		case r.Topic != nil:
 			topics = append(topics, r)
+			there[r.Topic.Name] = r.Topic
 		default:
 			rest = append(rest, r)
 		}
 	}
+	rest = slices.DeleteFunc(rest, func(r Record) bool { // of topics that were deleted, and perhaps made again
+		p := r.Partition
+		t := there[p.Topic]
+		return t != nil && (t.Deleted || p.TopicID != topic.ID{} && p.TopicID != t.ID)
+	})
 	return new(Image).Apply(append(append(brokers, topics...), rest...)...)
 }
 

@@ -59,6 +59,17 @@ func (c *highWatermarkCheckpoint) note(p Partition, hw int64) {
 	c.marks[p.String()] = hw
 }
 
+// forget removes a replica's high watermark.
+func (c *highWatermarkCheckpoint) forget(p Partition) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, known := c.marks[p.String()]; !known {
+		return nil
+	}
+	delete(c.marks, p.String())
+	return c.write()
+}
+
 // lower takes a replica's high watermark back before its log is cut below: the offsets
 // from there on will be given to other records.
 func (c *highWatermarkCheckpoint) lower(p Partition, to int64) error {

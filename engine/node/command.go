@@ -33,6 +33,36 @@ func (n *Node) Retain(p Partition, r commitlog.Retention) error {
 	return err
 }
 
+// Roll closes the active segment of a replica, leader or not, where all in it is older than an age.
+//
+// Errors: *NoReplicaError and what keeps the log from being used.
+func (n *Node) Roll(p Partition, age time.Duration) error {
+	d, err := n.opened(p)
+	if err == nil {
+		_, err = d.log.Roll(age)
+	}
+	return err
+}
+
+// Compact compacts the closed segments of a replica, leader or not, that are wholly safe and
+// hold nothing younger than an age. Each replica compacts for itself, as in Kafka.
+//
+// Errors: those of Roll, and of commitlog.Log.Compact.
+func (n *Node) Compact(p Partition, tombstoneAge, age time.Duration) error {
+	d, err := n.opened(p)
+	if err == nil {
+		_, err = d.log.CompactRipe(tombstoneAge, age, d.hw.Load())
+	}
+	return err
+}
+
+// SetSegmentBytes changes the size at which a replica's segments are closed.
+func (n *Node) SetSegmentBytes(p Partition, size int64) {
+	if d, err := n.opened(p); err == nil {
+		d.log.SetSegmentBytes(size)
+	}
+}
+
 func (n *Node) trim(p Partition, cut func(l *commitlog.Log, hw int64) error) (start int64, err error) {
 	d, look, err := n.look(p)
 	if err != nil {

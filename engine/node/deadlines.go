@@ -68,6 +68,15 @@ func (s *deadlines) set(d *replicaDriver, at time.Time) {
 	}
 }
 
+// remove takes a driver out.
+func (s *deadlines) remove(d *replicaDriver) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d.due != noDeadline {
+		heap.Remove(&s.heap, d.due)
+	}
+}
+
 // pop takes out the drivers whose time has come.
 func (s *deadlines) pop(now time.Time) []*replicaDriver {
 	s.mu.Lock()

@@ -25,7 +25,7 @@ type replicaDriver struct {
 
 	mu        sync.Mutex // what follows
 	machine   replica.Machine
-	broken    error // why the replica has no log
+	broken    error         // why the replica has no log
 	stopped   error         // why it takes no more work; nil while it does
 	quit      chan struct{} // closed when stopped
 	nextID    uint64

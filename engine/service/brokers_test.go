@@ -242,3 +242,10 @@ func code(t *testing.T, err error) *failure.Error {
 	require.ErrorAs(t, err, &e)
 	return e
 }
+
+func (b *brokers) keyed(key, value string) *commitlog.Batch {
+	b.t.Helper()
+	batch, err := b.all[1].NewBatch([]record.Record{{Key: []byte(key), Value: []byte(value)}})
+	require.NoError(b.t, err)
+	return batch
+}

@@ -113,7 +113,7 @@ func codeOf(err error) Code {
 	switch {
 	case is[*replica.NotEnoughReplicasError](err):
 		return NotEnough
-	case is[*topic.UnknownError](err):
+	case is[*topic.UnknownError](err), errors.Is(err, node.ErrRemoved):
 		return UnknownTopic
 	case is[*topic.PartitionError](err), is[*controller.UnknownPartitionError](err):
 		return UnknownPartition
@@ -121,7 +121,7 @@ func codeOf(err error) Code {
 		return TopicExists
 	case is[*commitlog.TooLargeError](err):
 		return TooLarge
-	case is[*topic.NameError](err), is[*topic.CountError](err), is[*topic.PartitionerError](err), is[*record.FrameError](err), is[*controller.BrokerError](err),
+	case is[*topic.NameError](err), is[*topic.CountError](err), is[*topic.PartitionerError](err), is[*topic.FewerError](err), is[*topic.SettingError](err), is[*record.FrameError](err), is[*controller.BrokerError](err),
 		is[*consumer.NegativeOffsetError](err), is[*consumer.CommitBeyondEndError](err), is[*group.AssignorMismatchError](err), is[*group.UnknownAssignorError](err),
 		is[*group.TimeoutError](err), is[*group.NotOwnerError](err), errors.Is(err, commitlog.ErrEmptyAppend), errors.Is(err, controller.ErrNoCommands):
 		return BadRequest
@@ -139,7 +139,7 @@ func codeOf(err error) Code {
 		return LeaderAvailable
 	case is[*controller.NoEligibleReplicaError](err):
 		return NoEligible
-	case errors.Is(err, ErrClosed), errors.Is(err, node.ErrClosed), errors.Is(err, node.ErrAbandoned), errors.Is(err, replica.ErrLeadershipLost), errors.Is(err, replica.ErrSuperseded),
+	case errors.Is(err, ErrClosed), errors.Is(err, node.ErrClosed), errors.Is(err, node.ErrAbandoned), is[*controller.BusyError](err), errors.Is(err, replica.ErrLeadershipLost), errors.Is(err, replica.ErrSuperseded),
 		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), is[*commitlog.PoisonedError](err), is[*metadata.UnsettledError](err),
 		is[*replica.UnreachableError](err), is[*controller.UnreachableError](err), is[*replica.RefusedError](err), is[*node.OffsetNotAvailableError](err),
 		is[*node.OpenReplicaError](err):

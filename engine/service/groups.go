@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	"logbook/engine/consumer"
 	"logbook/engine/group"
@@ -134,7 +135,57 @@ func (h *hosted) ask(r group.Request, reply groupReply) {
 }
 
 func (h *hosted) step(r group.Request, reply groupReply) {
-	if err := h.check(r.Offsets, false); err != nil {
+	h.withEnds(r.Offsets, func(ends map[Partition]int64) { h.stepAt(r, ends, reply) })
+}
+
+// withEnds calls f with the log ends of partitions that a commit would take back, as far as
+// their leaders tell: what was committed beyond the end of a log is of records that are gone,
+// and a commit below it is no step back.
+func (h *hosted) withEnds(offsets map[Partition]int64, f func(ends map[Partition]int64)) {
+	leaders := map[BrokerID][]Partition{}
+	for p, offset := range offsets {
+		if was, ok := h.committed[p]; ok && offset < was {
+			if a, ok := h.sh.s.Image().Assignment(p); ok && a.Leader != replica.None && a.Leader != h.sh.s.cfg.ID {
+				leaders[a.Leader] = append(leaders[a.Leader], p)
+			}
+		}
+	}
+	ends := map[Partition]int64{}
+	if len(leaders) == 0 {
+		f(ends)
+		return
+	}
+	h.busy = true // the requests after this one wait for it
+	g := newGathering(len(leaders))
+	var mu sync.Mutex
+	for _, id := range slices.Sorted(maps.Keys(leaders)) {
+		ps := leaders[id]
+		slices.SortFunc(ps, Partition.Compare)
+		h.sh.s.reports(id, ps, func(reports []ReplicaReport, err error) {
+			mu.Lock()
+			for i, r := range reports {
+				if err == nil && r.Role == replica.Leader {
+					ends[ps[i]] = r.LogEndOffset
+				}
+			}
+			mu.Unlock()
+			g.arrived(func() {
+				h.sh.loop.do(func() {
+					h.busy = false
+					f(ends)
+					h.work()
+				})
+			})
+		})
+	}
+}
+
+func (h *hosted) stepAt(r group.Request, ends map[Partition]int64, reply groupReply) {
+	if h.sh.over != nil {
+		reply(group.Reply{Err: h.sh.over})
+		return
+	}
+	if err := h.check(r.Offsets, ends, false); err != nil {
 		reply(group.Reply{Err: err})
 		return
 	}
@@ -191,7 +242,7 @@ func (h *hosted) reply(r group.Reply) {
 }
 
 // check holds a commit to what its partitions hold, and to what was committed.
-func (h *hosted) check(offsets map[Partition]int64, reset bool) error {
+func (h *hosted) check(offsets, ends map[Partition]int64, reset bool) error {
 	for _, p := range slices.SortedFunc(maps.Keys(offsets), Partition.Compare) {
 		offset := offsets[p]
 		if err := h.sh.s.Image().Check(p); err != nil {
@@ -206,8 +257,12 @@ func (h *hosted) check(offsets map[Partition]int64, reset bool) error {
 			if err := consumer.CheckCommit(key, offset, look.LogEndOffset); err != nil {
 				return err
 			}
+			ends[p] = look.LogEndOffset
 		}
 		if was, ok := h.committed[p]; ok && offset < was && !reset {
+			if end, known := ends[p]; known && was > end {
+				continue // it is of records that are gone
+			}
 			return &consumer.OffsetRegressionError{Key: key, Committed: was, Wanted: offset}
 		}
 	}
@@ -239,13 +294,19 @@ func (s *Service) SetOffsets(name string, offsets map[Partition]int64, reset boo
 				done(badRequest("group %q has %d members, who commit for themselves; stop them first", name, n))
 				return
 			}
-			if err := h.check(offsets, reset); err != nil {
-				done(s.fail(err))
-				return
-			}
-			h.nextID++
-			h.replies[h.nextID] = func(r group.Reply) { done(r.Err) }
-			h.deliver(group.Output{Commits: maps.Clone(offsets), Replies: []group.Reply{{ID: h.nextID}}})
+			h.withEnds(offsets, func(ends map[Partition]int64) {
+				if sh.over != nil {
+					done(s.fail(sh.over))
+					return
+				}
+				if err := h.check(offsets, ends, reset); err != nil {
+					done(s.fail(err))
+					return
+				}
+				h.nextID++
+				h.replies[h.nextID] = func(r group.Reply) { done(r.Err) }
+				h.deliver(group.Output{Commits: maps.Clone(offsets), Replies: []group.Reply{{ID: h.nextID}}})
+			})
 		}})
 		sh.drop(h)
 	})

@@ -40,6 +40,8 @@ type Service struct {
 	commands   map[uint64]func(controller.Done)
 	lastID     uint64
 
+	replicas serial // makes and removes replicas, in order
+
 	view        atomic.Pointer[view]
 	controlNext atomic.Int64 // when the controller wants to be ticked, in ns; 0: never
 
@@ -65,7 +67,7 @@ func Open(cfg Config) (*Service, error) {
 		return nil, err
 	}
 	s := &Service{cfg: cfg, now: cfg.Log.Now, logger: cfg.Log.Logger, commands: map[uint64]func(controller.Done){}}
-	s.control.run = s.run
+	s.control.run, s.replicas.run = s.run, s.run
 	s.calls.timers, s.calls.waiting = &s.timers, map[uint64]*peerCall{}
 	s.timers.wake = cfg.Wake
 	s.groups = newCoordinator(s)
@@ -92,6 +94,11 @@ func Open(cfg Config) (*Service, error) {
 	})
 	if err != nil {
 		return nil, errors.Join(err, s.store.Close())
+	}
+	for _, name := range image.AllDeleted() {
+		if err := s.node.RemoveLeftovers(name); err != nil {
+			s.logger.Error("what is left of a deleted topic could not be removed", "topic", name, "error", err)
+		}
 	}
 	s.node.OpenReplicas(replicasOf(image, cfg.ID)...)
 	if s.controller, err = s.newController(image); err != nil {
@@ -148,9 +155,7 @@ func (s *Service) ControllerID() BrokerID { return s.controller.ControllerID() }
 // Start begins the broker's work: the other brokers can be reached, as far as they are there.
 func (s *Service) Start() {
 	s.step(func(now time.Time) []controller.Effect { return s.controller.Start(now) })
-	if s.cfg.Retention.Age > 0 || s.cfg.Retention.Bytes > 0 {
-		s.after(retainEvery, s.retain)
-	}
+	s.after(maintainEvery, s.maintain)
 }
 
 // Tick lets time pass: what is due happens.
@@ -248,9 +253,15 @@ func (s *Service) perform(effects []controller.Effect) {
 		case controller.Reject:
 			s.node.Reject(e.Partition, e.Version, e.Why, e.Unsure)
 		case controller.MakeReplicas:
-			s.work(func() {
+			s.replicas.do(func() {
 				err := s.node.Create(partitions(e.Topic, e.Partitions)...)
 				s.step(func(now time.Time) []controller.Effect { return s.controller.ReplicasMade(now, e.ID, err) })
+			})
+		case controller.RemoveReplicas:
+			s.replicas.do(func() {
+				if err := s.node.Remove(partitions(e.Topic, e.Partitions)...); err != nil {
+					s.logger.Error("a deleted topic's files could not be removed; that is tried again when the broker starts", "topic", e.Topic, "error", err)
+				}
 			})
 		case controller.Silent:
 			s.node.Unreachable(e.Peer, e.Why)
@@ -280,8 +291,14 @@ func partitions(name string, ids []int) []Partition {
 func (s *Service) decide(p Partition, a replica.Assignment) {
 	if s.node.Has(p) {
 		s.node.Assign(p, a)
+		if t := s.Image().Topic(p.Topic); t != nil {
+			s.configure(p, t.Settings)
+		}
 	} else {
-		s.run(func() {
+		s.replicas.do(func() {
+			if s.Image().Check(p) != nil {
+				return // the topic was deleted meanwhile
+			}
 			s.node.OpenReplicas(p)
 			s.node.Assign(p, a)
 		})
@@ -306,24 +323,6 @@ func (s *Service) command(begin func(now time.Time, id uint64) []controller.Effe
 		s.lastID++
 		s.commands[s.lastID] = done
 		return begin(now, s.lastID)
-	})
-}
-
-// retainEvery is how often retention is looked at.
-const retainEvery = 30 * time.Second
-
-// retain applies retention to what this broker leads.
-func (s *Service) retain() {
-	s.run(func() {
-		for _, p := range s.node.Partitions() {
-			if IsInternal(p.Topic) {
-				continue
-			}
-			if err := s.node.Retain(p, s.cfg.Retention); err != nil && !is[*node.NotLeaderError](err) && !errors.Is(err, node.ErrClosed) {
-				s.logger.Error("retention failed", "partition", p, "error", err)
-			}
-		}
-		s.after(retainEvery, s.retain)
 	})
 }
 

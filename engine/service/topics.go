@@ -98,6 +98,24 @@ func (s *Service) makeTopic(spec controller.TopicSpec, done func(*metadata.Topic
 	})
 }
 
+// ChangeTopic deletes a topic, adds partitions, or changes its settings.
+//
+// Errors: UnknownTopic, NotCoordinator (topics are changed on another broker), BadRequest,
+// Unavailable.
+func (s *Service) ChangeTopic(change controller.TopicChange, done func(error)) {
+	if IsInternal(change.Name) {
+		done(badRequest("topic %q is the broker's own", change.Name))
+		return
+	}
+	if id := s.ControllerID(); id != replica.None && id != s.cfg.ID {
+		done(&Error{Code: NotCoordinator, Leader: int32(id), Message: "topics are changed on the broker that keeps the decisions"})
+		return
+	}
+	s.command(func(now time.Time, id uint64) []controller.Effect { return s.controller.ChangeTopic(now, id, change) }, func(d controller.Done) {
+		done(s.fail(d.Err))
+	})
+}
+
 // internalID is the id of a topic of the broker's own: the same in every cluster, whichever
 // broker makes it.
 func internalID(name string) topic.ID {

@@ -54,3 +54,13 @@ type PartitionerError struct{ Name string }
 func (e *PartitionerError) Error() string {
 	return fmt.Sprintf("no partitioner %q: there are %q, %q and %q", e.Name, Murmur2.Name(), SHA256.Name(), FNV1a.Name())
 }
+
+// FewerError: a topic cannot have fewer partitions than it has: their records would be lost.
+type FewerError struct {
+	Name          string
+	Count, Wanted int
+}
+
+func (e *FewerError) Error() string {
+	return fmt.Sprintf("topic %q has %d partitions, and can get more, not %d", e.Name, e.Count, e.Wanted)
+}

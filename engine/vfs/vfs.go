@@ -29,7 +29,7 @@ type FS interface {
 	ReadDir(dir string) ([]string, error)
 	// Rename moves a file, over an existing one if need be, atomically.
 	Rename(from, to string) error
-	// Remove deletes a file.
+	// Remove deletes a file, or a directory that is empty.
 	Remove(name string) error
 	// SyncDir makes creations, renames and removals in a directory durable.
 	SyncDir(dir string) error

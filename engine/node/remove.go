@@ -1,0 +1,86 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"logbook/engine/commitlog"
+	"logbook/engine/vfs"
+)
+
+// ErrRemoved: the replica's topic was deleted.
+var ErrRemoved = errors.New("node: the topic was deleted")
+
+// Remove deletes replicas, with all their records: of a topic that is no more. Writes and
+// commands that wait get ErrRemoved. It can be stopped anywhere: see RemoveLeftovers.
+func (n *Node) Remove(all ...Partition) error {
+	var problems []error
+	for _, p := range all {
+		n.mu.Lock()
+		d := n.drivers[p]
+		delete(n.drivers, p)
+		n.mu.Unlock()
+		if d != nil {
+			d.stop(ErrRemoved)
+			n.deadlines.remove(d)
+			if err := d.close(); err != nil && !errors.Is(err, commitlog.ErrClosed) {
+				n.logger.Warn("closing the log of a deleted topic", "broker", n.opt.ID, "partition", p, "error", err)
+			}
+		}
+		// Its high watermark must not be taken for that of a topic that is made anew.
+		err := n.marks.forget(p)
+		if err == nil {
+			err = removeDir(n.fs, n.Dir(p))
+		}
+		if err != nil {
+			problems = append(problems, fmt.Errorf("node: deleting %s: %w", p, err))
+			continue
+		}
+		dir := filepath.Dir(n.Dir(p))
+		if names, err := n.fs.ReadDir(dir); err == nil && len(names) == 0 {
+			problems = append(problems, removeDir(n.fs, dir))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// RemoveLeftovers deletes what is left of a topic that was deleted, when a deletion was
+// interrupted.
+func (n *Node) RemoveLeftovers(name string) error {
+	dir := filepath.Join(n.opt.Dir, TopicsDir, name)
+	names, err := n.fs.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, partition := range names {
+		if err := removeDir(n.fs, filepath.Join(dir, partition)); err != nil {
+			return err
+		}
+	}
+	return removeDir(n.fs, dir)
+}
+
+// removeDir removes a directory of files, durably.
+func removeDir(fsys vfs.FS, dir string) error {
+	names, err := fsys.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := fsys.Remove(filepath.Join(dir, name)); err != nil {
+			return err
+		}
+	}
+	if err := fsys.Remove(dir); err != nil {
+		return err
+	}
+	return fsys.SyncDir(filepath.Dir(dir))
+}
