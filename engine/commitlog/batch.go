@@ -2,6 +2,7 @@ package commitlog
 
 import (
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -17,8 +18,58 @@ type Batch struct {
 	frames    []frameRef // base and next count from 0 until the log assigns offsets
 	records   int64      // offsets covered
 	timestamp time.Time  // of the first record
+	producer  ProducerBatch
+	keyless   bool // a record of it has no key
+	stamped   bool
 	it        record.Iterator
 }
+
+// Keyless reports whether some record of a parsed batch has no key.
+func (b *Batch) Keyless() bool { return b.keyless }
+
+// Stamped reports whether Stamp was called.
+func (b *Batch) Stamped() bool { return b.stamped }
+
+// Stamp gives a batch of format 2 the time of its append, in place of its records' own
+// times (attribute bit 3).
+func (b *Batch) Stamp(at time.Time) {
+	record.StampBatches(b.buf, at)
+	b.timestamp, b.stamped = at, true
+	for i := range b.frames {
+		b.frames[i].timestamp = at.UnixMilli() * int64(time.Millisecond)
+	}
+}
+
+// ProducerBatch is what an idempotent producer's batch says of itself (KIP-98).
+type ProducerBatch struct {
+	ID          int64
+	Epoch       int16
+	First, Last int32 // sequence numbers of its first and last record
+}
+
+// producerBatch reads it from a frame; ok is false where there is no such producer.
+func producerBatch(f record.Frame) (b ProducerBatch, ok bool) {
+	if f.Version != 2 || f.ProducerID < 0 || f.Attributes.Control() {
+		return ProducerBatch{ID: -1}, false
+	}
+	last := int64(f.BaseSequence) + f.LastOffset - f.BaseOffset
+	if last > math.MaxInt32 { // they begin again from 0
+		last -= math.MaxInt32 + 1
+	}
+	return ProducerBatch{ID: f.ProducerID, Epoch: f.ProducerEpoch, First: f.BaseSequence, Last: int32(last)}, true
+}
+
+// ParseBatch takes frames that somebody else encoded, which are the batch's from then on.
+// Every record in them is decoded once.
+//
+// Errors: *TooLargeError, *record.FrameError, ErrEmptyAppend.
+func ParseBatch(format record.Format, frames []byte, limits Limits) (*Batch, error) {
+	b := &Batch{buf: frames}
+	return b, b.parse(format, limits.withDefaults())
+}
+
+// Producer is the idempotent producer whose batch it is; ok is false where there is none.
+func (b *Batch) Producer() (p ProducerBatch, ok bool) { return b.producer, b.producer.ID >= 0 }
 
 // Limits bound what a batch may hold. A zero limit is the default of Options.
 type Limits struct {
@@ -77,6 +128,7 @@ func (b *Batch) parse(format record.Format, limits Limits) error {
 	}
 	b.format = format
 	i := 0
+	b.keyless, b.stamped = false, false
 	return b.describe(format.Parse, func(f record.Frame) error { return b.checkFrame(f, limits, &i) })
 }
 
@@ -110,7 +162,7 @@ func checkSize(r *record.Record, i int, limits Limits) error {
 
 // describe fills frames from buf. check, if not nil, is asked about each.
 func (b *Batch) describe(parse func([]byte) (record.Frame, error), check func(record.Frame) error) error {
-	b.frames, b.records = b.frames[:0], 0
+	b.frames, b.records, b.producer = b.frames[:0], 0, ProducerBatch{ID: -1}
 	for at := 0; at < len(b.buf); {
 		f, err := parse(b.buf[at:])
 		if err != nil {
@@ -123,6 +175,7 @@ func (b *Batch) describe(parse func([]byte) (record.Frame, error), check func(re
 		}
 		if at == 0 {
 			b.timestamp = f.BaseTimestamp
+			b.producer, _ = producerBatch(f)
 		}
 		n := f.NextOffset() - f.BaseOffset
 		b.frames = append(b.frames, frameRef{
@@ -150,6 +203,7 @@ func (b *Batch) checkFrame(f record.Frame, limits Limits, i *int) error {
 		if err := checkSize(&r, *i, limits); err != nil {
 			return err
 		}
+		b.keyless = b.keyless || r.Key == nil
 		if newest.IsZero() || r.Timestamp.After(newest) {
 			newest = r.Timestamp
 		}

@@ -199,6 +199,16 @@ func (l *Log) Format() record.Format { return l.format }
 // StartOffset is the log start offset: the first that can be read.
 func (l *Log) StartOffset() int64 { return l.view.Load().start }
 
+// Bytes is the size of all frames.
+func (l *Log) Bytes() int64 {
+	v := l.view.Load()
+	n := v.size
+	for _, s := range v.segments[:len(v.segments)-1] {
+		n += s.size
+	}
+	return n
+}
+
 // FirstOffset is the offset from which whole frames can be read: the log start offset, or
 // the base offset of the batch that it lies in.
 func (l *Log) FirstOffset() int64 { return l.view.Load().first }

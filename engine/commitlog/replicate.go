@@ -173,6 +173,21 @@ func (l *Log) FrameDigests(from int64, n int) ([]FrameDigest, error) {
 	return digests, err
 }
 
+// ProducerBatches calls visit with each batch of an idempotent producer, in order.
+//
+// Errors: those of Reader.Next.
+func (l *Log) ProducerBatches(visit func(b ProducerBatch, at Appended)) error {
+	if l.format != record.V2 {
+		return nil
+	}
+	return l.eachFrame(l.StartOffset(), func(f record.Frame) bool {
+		if b, ok := producerBatch(f); ok {
+			visit(b, Appended{BaseOffset: f.BaseOffset, LastOffset: f.LastOffset, Timestamp: f.BaseTimestamp})
+		}
+		return true
+	})
+}
+
 func (l *Log) eachFrame(from int64, visit func(record.Frame) bool) error {
 	r, err := l.NewReader(from)
 	if err != nil {

@@ -59,3 +59,11 @@ type TimeoutError struct {
 func (e *TimeoutError) Error() string {
 	return fmt.Sprintf("group: %s timeout %s is not between %s and %s", e.What, e.Wanted, e.Min, e.Max)
 }
+
+// What a Classic answers besides.
+var (
+	ErrIllegalGeneration    = errors.New("group: the generation is over; join again")
+	ErrInconsistentProtocol = errors.New("group: the members of the group have no protocol of this type in common with the new one")
+	ErrMemberIDRequired     = errors.New("group: join again with the id that was given")
+	ErrInvalidSession       = errors.New("group: a session timeout must be from 6 seconds to 30 minutes")
+)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"logbook/engine/commitlog"
 	"logbook/engine/replica"
@@ -21,6 +22,11 @@ type pendingAppend struct {
 	refused   error // why it is not stored
 	abandoned bool  // nobody waits any more
 	id        uint64
+
+	numbered  bool // it is of an idempotent producer
+	producer  commitlog.ProducerBatch
+	duplicate bool           // of an idempotent producer: it is stored already, or is about to be
+	original  *pendingAppend // under way, in the second case
 }
 
 // appendAtOnce is how many bytes go to the log together.
@@ -46,13 +52,14 @@ func (n *Node) Append(p Partition, acks replica.Acks, epoch int32, b *commitlog.
 		return func() {}
 	}
 	a := &pendingAppend{acks: acks, epoch: epoch, batch: b, done: done}
+	a.producer, a.numbered = b.Producer() // the batch is the log's once it is begun
 	d.mu.Lock()
 	if err := d.checkAppend(a); err != nil {
 		d.mu.Unlock()
 		done(commitlog.Appended{}, n.wrap(p, err))
 		return func() {}
 	}
-	if d.joinable && d.changing.Load() == 0 && len(d.appends) == 0 {
+	if d.joinable && d.changing.Load() == 0 && len(d.appends) == 0 && (!a.numbered || d.producers != nil) {
 		d.begin(a)
 	} else {
 		d.appends = append(d.appends, a)
@@ -118,6 +125,13 @@ func (d *replicaDriver) appendAll() {
 func (d *replicaDriver) appendTogether(together []*pendingAppend) {
 	d.role.RLock()
 	d.mu.Lock()
+	if d.producers == nil && d.checkLeads() == nil && slices.ContainsFunc(together, func(a *pendingAppend) bool { return a.numbered }) {
+		d.mu.Unlock()
+		if err := d.loadProducers(); err != nil {
+			d.node.logger.Error("cannot read what producers have written", "broker", d.node.opt.ID, "partition", d.partition, "error", err)
+		}
+		d.mu.Lock()
+	}
 	for _, a := range together {
 		d.begin(a)
 	}
@@ -125,12 +139,12 @@ func (d *replicaDriver) appendTogether(together []*pendingAppend) {
 	for len(d.begun) > 0 {
 		first := d.begun[0]
 		d.mu.Unlock()
-		if first.refused == nil {
+		if first.refused == nil && !first.duplicate {
 			_, _ = first.pending.Wait() // register takes the outcome
 		}
 		d.mu.Lock()
 		n := 1 // those of the same sync are done too
-		for n < len(d.begun) && (d.begun[n].refused != nil || d.begun[n].pending.Ready()) {
+		for n < len(d.begun) && (d.begun[n].refused != nil || d.begun[n].duplicate || d.begun[n].pending.Ready()) {
 			n++
 		}
 		done := d.begun[:n:n]
@@ -148,7 +162,12 @@ func (d *replicaDriver) appendTogether(together []*pendingAppend) {
 // shared.
 func (d *replicaDriver) begin(a *pendingAppend) {
 	if a.refused = d.checkAppend(a); a.refused == nil {
-		a.pending, a.refused = d.log.Begin(a.batch)
+		a.refused = d.checkProducer(a)
+	}
+	if a.refused == nil && !a.duplicate {
+		if a.pending, a.refused = d.log.Begin(a.batch); a.refused != nil {
+			d.producers = nil // it is not as they remember
+		}
 	}
 	d.begun = append(d.begun, a)
 }
@@ -157,7 +176,11 @@ func (d *replicaDriver) begin(a *pendingAppend) {
 // not. d.role is shared.
 func (d *replicaDriver) register(appends []*pendingAppend) {
 	for _, a := range appends {
-		if a.refused == nil {
+		switch {
+		case a.refused != nil:
+		case a.original != nil: // it comes before this one, and is done
+			a.stored, a.refused = a.original.stored, a.original.refused
+		case !a.duplicate:
 			if a.stored, a.refused = a.pending.Wait(); a.refused != nil {
 				d.node.troubled()
 			}
@@ -166,6 +189,7 @@ func (d *replicaDriver) register(appends []*pendingAppend) {
 	var out []replica.Effect
 	d.mu.Lock()
 	for _, a := range appends {
+		d.remembered(a)
 		switch {
 		case a.refused != nil:
 			continue
@@ -191,6 +215,24 @@ func (d *replicaDriver) register(appends []*pendingAppend) {
 	for _, a := range appends {
 		if a.refused != nil {
 			a.done(commitlog.Appended{}, d.node.wrap(d.partition, a.refused))
+		}
+	}
+}
+
+// remembered notes where a producer's batch was stored. d.mu is held.
+func (d *replicaDriver) remembered(a *pendingAppend) {
+	b, numbered := a.producer, a.numbered
+	switch {
+	case !numbered || a.duplicate || d.producers == nil:
+	case a.refused != nil:
+		d.producers = nil // they are read again
+	default:
+		if st := d.producers.byID[b.ID]; st != nil {
+			for _, old := range st.batches {
+				if old.append == a {
+					old.at, old.append = a.stored, nil
+				}
+			}
 		}
 	}
 }

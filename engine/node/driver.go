@@ -37,6 +37,7 @@ type replicaDriver struct {
 	appending bool
 	joinable  bool // what comes can be begun at once
 	watchers  []*watcher
+	producers *producers // nil: not read in this term
 
 	hw    atomic.Int64
 	whole atomic.Bool // log is open
@@ -160,6 +161,11 @@ func (d *replicaDriver) assign(a replica.Assignment) []replica.Effect {
 	defer d.changing.Add(-1)
 	d.role.Lock()
 	defer d.role.Unlock()
+	d.mu.Lock()
+	if d.machine.LeaderEpoch() != a.LeaderEpoch {
+		d.producers = nil // another leader may have written
+	}
+	d.mu.Unlock()
 	out := d.step(func(r replica.Machine) []replica.Effect { return r.Assign(d.node.now(), a) })
 	var rest []replica.Effect
 	for _, e := range out {

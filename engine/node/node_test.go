@@ -114,7 +114,7 @@ func TestReadsAreOneLook(t *testing.T) {
 	assert.Equal(t, "abc", w.own(2))
 	look, chunk, err := w.nodes[1].Read(p, 1, 1<<20, 0)
 	require.NoError(t, err)
-	assert.Equal(t, node.Look{LeaderEpoch: 1, HighWatermark: 3, LogEndOffset: 3, Settled: true, Format: record.V2}, look)
+	assert.Equal(t, node.Look{LeaderEpoch: 1, HighWatermark: 3, LogEndOffset: 3, Settled: true, ISR: 2, Format: record.V2}, look)
 	assert.EqualValues(t, 3, chunk.Next)
 
 	var elsewhere *node.NotLeaderError

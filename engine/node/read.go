@@ -1,7 +1,9 @@
 package node
 
 import (
+	"cmp"
 	"iter"
+	"maps"
 	"slices"
 
 	"logbook/engine/commitlog"
@@ -19,6 +21,7 @@ type Look struct {
 	// Settled: the high watermark is at least what an earlier leader may have shown. Until
 	// then there is no telling where the end is.
 	Settled bool
+	ISR     int // how many replicas are in sync, the leader among them
 	Format  record.Format
 }
 
@@ -44,6 +47,7 @@ func (n *Node) look(p Partition) (*replicaDriver, Look, error) {
 	return d, Look{
 		LeaderEpoch: d.machine.LeaderEpoch(), LogStartOffset: start, HighWatermark: max(start, d.machine.HighWatermark()),
 		LogEndOffset: d.log.EndOffset(), Settled: d.machine.Settled(), Format: d.log.Format(),
+		ISR: d.machine.InSync(),
 	}, nil
 }
 
@@ -83,6 +87,45 @@ func (n *Node) OffsetForTime(p Partition, nanos int64) (int64, error) {
 	}
 	at, err := d.log.OffsetForTime(nanos)
 	return min(at, look.HighWatermark), err
+}
+
+// EpochEnd returns the latest leader epoch of a partition that is not after a given one, and
+// the offset after its last record: where a reader of that epoch must go back to (KIP-320).
+// The epoch is -1 where there is none so old.
+//
+// Errors: those of Look.
+func (n *Node) EpochEnd(p Partition, epoch int32) (int32, int64, error) {
+	d, look, err := n.look(p)
+	if err != nil {
+		return -1, -1, err
+	}
+	if epoch == look.LeaderEpoch {
+		return epoch, look.LogEndOffset, nil
+	}
+	e, end := d.state().EpochEnd(epoch)
+	return e, end, nil
+}
+
+// Size is how many bytes a replica's log has; 0 where it cannot be used.
+func (n *Node) Size(p Partition) int64 {
+	d, err := n.opened(p)
+	if err != nil {
+		return 0
+	}
+	return d.log.Bytes()
+}
+
+// Producers describes the idempotent producers that a partition's leader remembers, by id.
+//
+// Errors: those of Look.
+func (n *Node) Producers(p Partition) ([]commitlog.ProducerBatch, error) {
+	d, _, err := n.look(p)
+	if err != nil {
+		return nil, err
+	}
+	last := map[int64]commitlog.ProducerBatch{}
+	err = d.log.ProducerBatches(func(b commitlog.ProducerBatch, _ commitlog.Appended) { last[b.ID] = b })
+	return slices.SortedFunc(maps.Values(last), func(a, b commitlog.ProducerBatch) int { return cmp.Compare(a.ID, b.ID) }), err
 }
 
 // Own iterates over the records that this broker's replica holds, whether it leads or not

@@ -52,6 +52,7 @@ const (
 	kindGroupRequest   = 6
 	kindGroupResponse  = 7
 	kindLeaving        = 8
+	kindIntroduce      = 9
 	kindController     = 32 // and the number of the controller's message in this list
 )
 
@@ -107,6 +108,8 @@ func appendMessage(dst []byte, m service.PeerMessage) ([]byte, error) {
 				return appendJSON(dst, byte(kindController+i), m.Message)
 			}
 		}
+	case service.Introduce:
+		return appendJSON(dst, kindIntroduce, m)
 	case service.Leaving:
 		return appendBody(dst, kindLeaving, nil), nil
 	case service.ReportRequest:
@@ -202,6 +205,8 @@ func decode(kind byte, body []byte) (service.PeerMessage, error) {
 	switch kind {
 	case kindReplica:
 		return decodeReplica(body)
+	case kindIntroduce:
+		return fromJSON[service.Introduce](body)
 	case kindLeaving:
 		return service.Leaving{}, nil
 	case kindReportRequest:

@@ -11,10 +11,10 @@ type Log struct {
 	FirstOffset int64
 }
 
-// epochEnd returns the latest leader epoch in the log that is not after the given one,
+// EpochEnd returns the latest leader epoch in the log that is not after the given one,
 // and the offset after its last record: KIP-101's question. The epoch is -1 where the log
 // has no record that old.
-func (l Log) epochEnd(epoch int32) (int32, int64) {
+func (l Log) EpochEnd(epoch int32) (int32, int64) {
 	if epoch < 0 || l.LogEndOffset == l.LogStartOffset {
 		return -1, l.LogStartOffset
 	}
@@ -36,6 +36,6 @@ func (l Log) epochEnd(epoch int32) (int32, int64) {
 
 // LastEpoch is the leader epoch of the last record, -1 where there is none.
 func (l Log) LastEpoch() int32 {
-	epoch, _ := l.epochEnd(1<<31 - 1)
+	epoch, _ := l.EpochEnd(1<<31 - 1)
 	return epoch
 }

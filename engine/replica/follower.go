@@ -199,7 +199,7 @@ func (r *Replica) caughtUp(end int64) bool {
 // leader's at most up to where both end the epoch that both know.
 func (r *Replica) diverging(m Message) {
 	f := r.foll
-	_, own := r.log.epochEnd(m.LastEpoch)
+	_, own := r.log.EpochEnd(m.LastEpoch)
 	to := min(own, m.EpochEnd)
 	if r.cfg.Explicit && (f.job == nil || !f.job.recover) || to >= r.log.LogEndOffset {
 		r.pause(&DivergenceError{Leader: m.From, Follower: r.cfg.ID, Offset: to,

@@ -150,7 +150,7 @@ func (r *Replica) match(m Message) (epoch int32, end int64, ok bool) {
 	if m.LastEpoch < 0 {
 		return -1, r.log.LogEndOffset, m.Offset <= r.log.LogEndOffset
 	}
-	epoch, end = r.log.epochEnd(m.LastEpoch)
+	epoch, end = r.log.EpochEnd(m.LastEpoch)
 	return epoch, end, epoch == m.LastEpoch && end >= m.Offset
 }
 

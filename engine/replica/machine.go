@@ -33,6 +33,7 @@ type Machine interface {
 	HighWatermark() int64
 	Settled() bool
 	LeaderEpoch() int32
+	InSync() int
 	Status() Status
 }
 

@@ -295,6 +295,9 @@ func (r *Replica) Settled() bool { return r.role == Leader && r.hw >= r.lead.sta
 // LeaderEpoch is the leader epoch of the present assignment.
 func (r *Replica) LeaderEpoch() int32 { return r.at.LeaderEpoch }
 
+// InSync is how many replicas are in sync.
+func (r *Replica) InSync() int { return len(r.at.ISR) }
+
 // Status describes a replica.
 type Status struct {
 	Role                         Role

@@ -40,6 +40,12 @@ type Config struct {
 	UnreachableTimeout time.Duration
 	WriteTimeout       time.Duration // longest that a write waits for followers; 0 is 10 s
 
+	// AutoCreate makes topics that Kafka's clients ask for, with so many Partitions; 0 is 1.
+	AutoCreate bool
+	Partitions int
+	// KafkaAdvertise is the host:port that Kafka's clients are told; empty is the listener's.
+	KafkaAdvertise string
+
 	Token     string      // clients must say it in their hello; empty: none
 	PeerToken string      // the other brokers say it in theirs; empty: Token
 	ServerTLS *tls.Config // nil: no TLS
@@ -97,7 +103,7 @@ func (c Config) withDefaults() (Config, error) {
 func (s Settings) Config(logger *slog.Logger) (Config, error) {
 	c := Config{
 		ID: replica.BrokerID(s.BrokerID), Data: s.Data, Advertise: s.Advertise, Peers: map[replica.BrokerID]string{}, Controller: s.Controller,
-		Acks: s.Acks, MinInSync: s.MinInSync, Retention: s.Retention, HealthEvery: s.CheckEvery, LagTimeout: s.Lag, UnreachableTimeout: s.Gone, Token: s.Token, PeerToken: s.PeerToken, Logger: logger,
+		Acks: s.Acks, MinInSync: s.MinInSync, Retention: s.Retention, HealthEvery: s.CheckEvery, LagTimeout: s.Lag, UnreachableTimeout: s.Gone, AutoCreate: s.AutoCreate, Partitions: s.Partitions, KafkaAdvertise: s.KafkaHost, Token: s.Token, PeerToken: s.PeerToken, Logger: logger,
 	}
 	for id, address := range s.Peers {
 		if id != c.ID {

@@ -92,6 +92,7 @@ func (l *link) run() {
 		c, err := l.connect()
 		if err == nil {
 			l.set(true)
+			_ = l.send(l.b.service.Introduction())
 			err = l.use(c)
 			l.set(false)
 			c.Close()

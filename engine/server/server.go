@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"logbook/engine/kafka"
 	"logbook/engine/replica"
 	"logbook/engine/service"
 )
@@ -21,6 +22,9 @@ type Server struct {
 	links    map[replica.BrokerID]*link
 	counters *counters
 	clock    *service.Clock
+
+	kafka         *kafka.Front
+	kafkaListener net.Listener // nil: there is none
 
 	ctx   context.Context // ends when the broker closes
 	stop  context.CancelFunc
@@ -56,8 +60,28 @@ func Open(cfg Config) (*Server, error) {
 		b.stop()
 		return nil, err
 	}
+	b.kafka = kafka.New(kafka.Config{
+		Service: b.service, Logger: cfg.Logger, Token: cfg.Token, TLS: cfg.ServerTLS, AutoCreate: cfg.AutoCreate, Partitions: cfg.Partitions,
+		MaxConnections: cfg.MaxConnections, MaxMemory: cfg.MaxMemory, IdleTimeout: cfg.IdleTimeout, RequestTimeout: cfg.RequestTimeout,
+	})
 	return b, nil
 }
+
+// ServeKafka serves Kafka's clients on a listener, until the broker ends, and tells the other
+// brokers where. It is called before Serve.
+func (b *Server) ServeKafka(ln net.Listener) {
+	address := b.cfg.KafkaAdvertise
+	if address == "" {
+		address = ln.Addr().String()
+	}
+	b.service.SetEndpoint(kafka.EndpointName, address)
+	b.kafkaListener = ln
+	b.tasks.Go(func() { _ = b.kafka.Serve(ln) })
+	b.cfg.Logger.Info("serving Kafka's clients", "broker", b.cfg.ID, "address", ln.Addr().String(), "advertised", address)
+}
+
+// Kafka is the front for Kafka's clients.
+func (b *Server) Kafka() *kafka.Front { return b.kafka }
 
 // Service is what the broker can do.
 func (b *Server) Service() *service.Service { return b.service }
@@ -155,6 +179,14 @@ func (b *Server) shutdown() error {
 	for _, s := range open {
 		finishing.Go(func() { s.finish(deadline) })
 	}
+	if b.kafkaListener != nil {
+		b.kafkaListener.Close()
+		finishing.Go(func() {
+			ctx, cancel := context.WithDeadline(context.Background(), deadline)
+			defer cancel()
+			b.kafka.Drain(ctx)
+		})
+	}
 	finishing.Wait()
 	b.service.Leave()
 	for deadline := time.Now().Add(leaveGrace); !b.service.Left() && time.Now().Before(deadline); {
@@ -179,7 +211,11 @@ func (b *Server) Close() error {
 	for _, s := range open {
 		s.close()
 	}
-	err := b.service.Close()
+	if b.kafkaListener != nil {
+		b.kafkaListener.Close()
+	}
+	err := b.service.Close() // and whoever waits is answered
+	b.kafka.Close()
 	b.tasks.Wait()
 	if errors.Is(err, service.ErrClosed) {
 		return nil

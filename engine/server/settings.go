@@ -21,6 +21,7 @@ import (
 	"logbook/engine/commitlog"
 	"logbook/engine/controller"
 	"logbook/engine/replica"
+	"logbook/engine/topic"
 )
 
 // Settings configure a broker process. They come from LOGBOOK_* environment variables;
@@ -34,6 +35,10 @@ type Settings struct {
 
 	BrokerID   int                         // LOGBOOK_BROKER_ID
 	BrokerPort int                         // LOGBOOK_BROKER_PORT: of the protocol; 0 lets the system pick one
+	KafkaPort  int                         // LOGBOOK_KAFKA_PORT: for Kafka's clients; 0 lets the system pick one, -1 is none
+	KafkaHost  string                      // LOGBOOK_KAFKA_ADVERTISE: host:port that Kafka's clients are told; empty: what is bound
+	AutoCreate bool                        // LOGBOOK_AUTO_CREATE: make topics that Kafka's clients ask for
+	Partitions int                         // LOGBOOK_PARTITIONS: of topics that do not say
 	Data       string                      // LOGBOOK_DATA: directory
 	Advertise  string                      // LOGBOOK_ADVERTISE: host:port that others are told; empty: what is bound
 	Peers      map[replica.BrokerID]string // LOGBOOK_PEERS: 1=host:port,2=host:port; this broker may be among them
@@ -56,7 +61,7 @@ type Settings struct {
 func DefaultSettings() Settings {
 	return Settings{
 		AppName: "logbook", Host: "127.0.0.1", Port: 8000, LogLevel: slog.LevelInfo, LogFormat: "text",
-		BrokerID: 1, BrokerPort: 9400, Data: "logbook-data", Acks: replica.Quorum, CheckEvery: 500 * time.Millisecond,
+		BrokerID: 1, BrokerPort: 9400, KafkaPort: 9092, AutoCreate: true, Partitions: 1, Data: "logbook-data", Acks: replica.Quorum, CheckEvery: 500 * time.Millisecond,
 		Lag: 10 * time.Second, Gone: 500 * time.Millisecond,
 	}
 }
@@ -106,6 +111,23 @@ var settings = []setting{
 		return err == nil && n > 0
 	}},
 	{"LOGBOOK_BROKER_PORT", "a port from 0 (any free one) to 65535", "9400", func(s *Settings, v string) bool { return setPort(&s.BrokerPort, v) }},
+	{"LOGBOOK_KAFKA_PORT", "a port from 0 (any free one) to 65535, or off", "9092", func(s *Settings, v string) bool {
+		if v == "off" {
+			s.KafkaPort = -1
+			return true
+		}
+		return setPort(&s.KafkaPort, v)
+	}},
+	{"LOGBOOK_KAFKA_ADVERTISE", "host:port", "", func(s *Settings, v string) bool { s.KafkaHost = v; return isAddress(v) }},
+	{"LOGBOOK_AUTO_CREATE", "true or false", "true", func(s *Settings, v string) bool {
+		s.AutoCreate = v == "true"
+		return v == "true" || v == "false"
+	}},
+	{"LOGBOOK_PARTITIONS", "a positive number", "1", func(s *Settings, v string) bool {
+		n, err := strconv.Atoi(v)
+		s.Partitions = n
+		return err == nil && n > 0 && n <= topic.MaxPartitions
+	}},
 	{"LOGBOOK_DATA", "a directory", "logbook-data", func(s *Settings, v string) bool { s.Data = v; return true }},
 	{"LOGBOOK_ADVERTISE", "host:port", "", func(s *Settings, v string) bool { s.Advertise = v; return isAddress(v) }},
 	{"LOGBOOK_PEERS", "a list like 1=host:port,2=host:port", "", setPeers},
@@ -213,6 +235,11 @@ func Variables() []Variable {
 
 // Address is host and port of HTTP.
 func (s Settings) Address() string { return net.JoinHostPort(s.Host, strconv.Itoa(s.Port)) }
+
+// KafkaAddress is host and port for Kafka's clients.
+func (s Settings) KafkaAddress() string {
+	return net.JoinHostPort(s.Host, strconv.Itoa(max(0, s.KafkaPort)))
+}
 
 // BrokerAddress is host and port of the protocol.
 func (s Settings) BrokerAddress() string { return net.JoinHostPort(s.Host, strconv.Itoa(s.BrokerPort)) }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"logbook/engine/controller"
+	"logbook/engine/group"
 	"logbook/engine/metadata"
 	"logbook/engine/node"
 	"logbook/engine/replica"
@@ -287,8 +288,11 @@ func (sh *shard) load(start, end int64) {
 func (sh *shard) restore(stored storedGroups) {
 	for _, name := range slices.Sorted(maps.Keys(stored)) {
 		g := stored[name]
+		if g.state == nil && len(g.offsets) == 0 {
+			continue // it was deleted
+		}
 		h := sh.host(name)
-		h.stored, h.committed = true, g.offsets
+		h.stored, h.committed, h.notes = true, g.offsets, g.notes
 		if g.state == nil {
 			continue
 		}
@@ -316,7 +320,8 @@ func (sh *shard) restore(stored storedGroups) {
 func (sh *shard) host(name string) *hosted {
 	h := sh.groups[name]
 	if h == nil {
-		h = &hosted{sh: sh, name: name, machine: sh.s.cfg.Design.NewGroup(name, nil), committed: map[Partition]int64{}, replies: map[uint64]groupReply{}}
+		h = &hosted{sh: sh, name: name, machine: sh.s.cfg.Design.NewGroup(name, nil), committed: map[Partition]int64{}, replies: map[uint64]groupReply{},
+			classic: group.NewClassic(), classicReplies: map[uint64]func(group.ClassicReply){}, notes: map[Partition]CommitNote{}}
 		sh.groups[name] = h
 	}
 	return h
@@ -388,8 +393,14 @@ type hosted struct {
 	busy    bool // something is being stored: nobody hears of what comes after it
 	nextID  uint64
 	replies map[uint64]groupReply
-	timer   *timer
-	due     time.Time
+
+	classic        *group.Classic // for members that speak Kafka's classic protocol
+	classicReplies map[uint64]func(group.ClassicReply)
+	classicTimer   *timer
+	notes          map[Partition]CommitNote // beside committed, where there are any
+	storingNotes   map[Partition]NotedOffset
+	timer          *timer
+	due            time.Time
 }
 
 // groupOp is what waits for its turn.
@@ -423,6 +434,7 @@ func (h *hosted) end(err error) {
 	for _, op := range queue {
 		op.fail(err)
 	}
+	h.answerClassic(h.classic.End(err))
 }
 
 // schedule sets the timer for the group's next tick.

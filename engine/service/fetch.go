@@ -1,6 +1,8 @@
 package service
 
 import (
+	"encoding/binary"
+	"io"
 	"iter"
 	"sync"
 	"time"
@@ -226,16 +228,40 @@ func (s *Service) ListOffset(p Partition, where Where, at time.Time, done func(o
 	}
 }
 
-// offsetAt looks a time up. Times that nanoseconds cannot count are before, or after, all
-// that a log can hold.
+// offsetAt looks a time up.
 func (s *Service) offsetAt(p Partition, at time.Time) (int64, error) {
-	const minNanos, maxNanos = -1 << 63, 1<<63 - 1
-	switch {
-	case at.Before(time.Unix(0, minNanos)):
-		return s.node.OffsetForTime(p, minNanos)
-	case at.After(time.Unix(0, maxNanos)):
-		look, err := s.node.Look(p)
-		return look.HighWatermark, err
+	return s.node.OffsetForTime(p, record.Nanos(at))
+}
+
+// EpochEnd says where a leader epoch ends; see node.Node.EpochEnd.
+//
+// Errors: UnknownTopic, UnknownPartition, NotLeader, Unavailable, Damaged.
+func (s *Service) EpochEnd(p Partition, epoch int32) (int32, int64, error) {
+	if err := s.Image().Check(p); err != nil {
+		return -1, -1, s.fail(err)
 	}
-	return s.node.OffsetForTime(p, at.UnixNano())
+	e, end, err := s.node.EpochEnd(p, epoch)
+	return e, end, s.fail(err)
+}
+
+// Producers describes the idempotent producers that have written to a partition.
+//
+// Errors: those of EpochEnd.
+func (s *Service) Producers(p Partition) ([]commitlog.ProducerBatch, error) {
+	if err := s.Image().Check(p); err != nil {
+		return nil, s.fail(err)
+	}
+	all, err := s.node.Producers(p)
+	return all, s.fail(err)
+}
+
+// NewProducerID draws an id for an idempotent producer.
+//
+// Errors: Internal (there are no random bytes).
+func (s *Service) NewProducerID() (int64, error) {
+	var b [8]byte
+	if _, err := io.ReadFull(s.cfg.Random, b[:]); err != nil {
+		return 0, s.fail(err)
+	}
+	return int64(binary.BigEndian.Uint64(b[:]) >> 1), nil
 }

@@ -27,13 +27,14 @@ type storedGroups map[string]*storedGroup
 type storedGroup struct {
 	state   []byte
 	offsets map[Partition]int64
+	notes   map[Partition]CommitNote
 }
 
 func newStoredGroups() storedGroups { return storedGroups{} }
 
 func (s storedGroups) of(name string) *storedGroup {
 	if s[name] == nil {
-		s[name] = &storedGroup{offsets: map[Partition]int64{}}
+		s[name] = &storedGroup{offsets: map[Partition]int64{}, notes: map[Partition]CommitNote{}}
 	}
 	return s[name]
 }
@@ -55,15 +56,25 @@ func readGroups(records iter.Seq2[record.Record, error]) (storedGroups, error) {
 			continue
 		}
 		p := Partition{Topic: e.Topic, ID: e.Partition}
+		g := out.of(e.Group)
+		delete(g.notes, p)
 		if r.Value == nil {
-			delete(out.of(e.Group).offsets, p)
+			delete(g.offsets, p)
+			continue
+		}
+		if r.Value[0] == '{' {
+			var v notedOffset
+			if err := json.Unmarshal(r.Value, &v); err != nil {
+				return nil, fmt.Errorf("the committed offset in the record at offset %d: %w", r.Offset, err)
+			}
+			g.offsets[p], g.notes[p] = v.Offset, v.CommitNote
 			continue
 		}
 		var offset int64
 		if err := json.Unmarshal(r.Value, &offset); err != nil {
 			return nil, fmt.Errorf("the committed offset in the record at offset %d: %w", r.Offset, err)
 		}
-		out.of(e.Group).offsets[p] = offset
+		g.offsets[p] = offset
 	}
 	return out, nil
 }
@@ -73,16 +84,40 @@ func stateRecord(name string, snapshot []byte) record.Record {
 	return record.Record{Key: key, Value: snapshot}
 }
 
-func offsetRecord(name string, p Partition, offset int64) record.Record {
-	key, _ := json.Marshal(entry{Group: name, Topic: p.Topic, Partition: p.ID})
-	value, _ := json.Marshal(offset)
-	return record.Record{Key: key, Value: value}
+// notedOffset is the value of a committed offset that has a note; one without is a number.
+type notedOffset struct {
+	Offset int64 `json:"offset"`
+	CommitNote
 }
 
-func offsetRecords(name string, offsets map[Partition]int64) []record.Record {
+// noNote is what there is to say of an offset of which nothing was said.
+var noNote = CommitNote{LeaderEpoch: -1}
+
+func offsetKey(name string, p Partition) []byte {
+	key, _ := json.Marshal(entry{Group: name, Topic: p.Topic, Partition: p.ID})
+	return key
+}
+
+func offsetRecord(name string, p Partition, offset int64, note CommitNote) record.Record {
+	value, _ := json.Marshal(offset)
+	if note != noNote {
+		value, _ = json.Marshal(notedOffset{offset, note})
+	}
+	return record.Record{Key: offsetKey(name, p), Value: value}
+}
+
+func offsetTombstone(name string, p Partition) record.Record {
+	return record.Record{Key: offsetKey(name, p)}
+}
+
+func offsetRecords(name string, offsets map[Partition]int64, notes map[Partition]CommitNote) []record.Record {
 	var out []record.Record
 	for _, p := range slices.SortedFunc(maps.Keys(offsets), Partition.Compare) {
-		out = append(out, offsetRecord(name, p, offsets[p]))
+		note, ok := notes[p]
+		if !ok {
+			note = noNote
+		}
+		out = append(out, offsetRecord(name, p, offsets[p], note))
 	}
 	return out
 }
@@ -112,9 +147,14 @@ func (sh *shard) snapshot() [][]record.Record {
 		if h.machine.Generation() > 0 || h.machine.State() != group.Empty {
 			all = append(all, stateRecord(name, h.machine.Snapshot()))
 		}
-		offsets := maps.Clone(h.committed)
-		maps.Copy(offsets, h.storing)
-		all = append(all, offsetRecords(name, offsets)...)
+		offsets, notes := maps.Clone(h.committed), maps.Clone(h.notes)
+		for p, offset := range h.storing {
+			offsets[p] = offset
+			if delete(notes, p); h.storingNotes != nil {
+				notes[p] = h.storingNotes[p].Note
+			}
+		}
+		all = append(all, offsetRecords(name, offsets, notes)...)
 	}
 	return slices.Collect(slices.Chunk(all, snapshotRecords))
 }

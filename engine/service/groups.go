@@ -106,8 +106,9 @@ func (s *Service) Group(name string, r group.Request, done func(GroupReply, erro
 
 // drop takes out a group that came to nothing: of which nobody is a member, and nothing stored.
 func (sh *shard) drop(h *hosted) {
-	if !h.stored && !h.busy && len(h.queue) == 0 && h.machine.State() == group.Empty && h.machine.Generation() == 0 && len(h.committed) == 0 {
+	if !h.stored && !h.busy && len(h.queue) == 0 && h.machine.State() == group.Empty && h.machine.Generation() == 0 && len(h.committed) == 0 && h.classic.Idle() {
 		sh.s.timers.stop(h.timer)
+		sh.s.timers.stop(h.classicTimer)
 		delete(sh.groups, h.name)
 	}
 }
@@ -201,7 +202,7 @@ func (h *hosted) deliver(out group.Output) {
 	if out.Save {
 		records = append(records, stateRecord(h.name, h.machine.Snapshot()))
 	}
-	records = append(records, offsetRecords(h.name, out.Commits)...)
+	records = append(records, offsetRecords(h.name, out.Commits, nil)...)
 	if len(records) == 0 {
 		h.delivered(out)
 		return
@@ -227,6 +228,7 @@ func (h *hosted) deliver(out group.Output) {
 func (h *hosted) delivered(out group.Output) {
 	for p, offset := range out.Commits {
 		h.committed[p] = offset
+		delete(h.notes, p)
 	}
 	for _, r := range out.Replies {
 		h.reply(r)

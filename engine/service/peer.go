@@ -22,6 +22,10 @@ type (
 	// ControllerMessage goes from one broker's controller to another's.
 	ControllerMessage struct{ Message controller.Message }
 
+	// Introduce says where the sender's clients find it.
+	Introduce struct {
+		Endpoints map[string]string `json:"endpoints"` // name of the protocol: host:port
+	}
 	// Leaving says that a broker is about to stop: nobody need wait for it.
 	Leaving struct{}
 
@@ -60,6 +64,7 @@ type (
 
 func (ReplicaMessage) peerMessage()    {}
 func (ControllerMessage) peerMessage() {}
+func (Introduce) peerMessage()         {}
 func (Leaving) peerMessage()           {}
 func (ReportRequest) peerMessage()     {}
 func (ReportResponse) peerMessage()    {}
@@ -77,6 +82,8 @@ func (s *Service) Deliver(from BrokerID, m PeerMessage) {
 		}
 	case ControllerMessage:
 		s.receive(from, m.Message)
+	case Introduce:
+		s.learnEndpoints(from, m.Endpoints)
 	case Leaving:
 		s.node.Gone(from)
 	case ReportRequest:

@@ -40,7 +40,8 @@ type Service struct {
 	commands   map[uint64]func(controller.Done)
 	lastID     uint64
 
-	replicas serial // makes and removes replicas, in order
+	replicas  serial // makes and removes replicas, in order
+	endpoints endpoints
 
 	view        atomic.Pointer[view]
 	controlNext atomic.Int64 // when the controller wants to be ticked, in ns; 0: never

@@ -7,11 +7,12 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"syscall"
 
 	"logbook/engine/server"
 )
 
-// Run runs a broker process: the protocol and HTTP, until ctx ends or one of them fails.
+// Run runs a broker process: both protocols and HTTP, until ctx ends or one of them fails.
 func Run(ctx context.Context, s server.Settings, logger *slog.Logger) error {
 	cfg, err := s.Config(logger)
 	if err != nil {
@@ -30,6 +31,18 @@ func Run(ctx context.Context, s server.Settings, logger *slog.Logger) error {
 	b, err := server.Open(cfg)
 	if err != nil {
 		return errors.Join(err, ln.Close(), web.Close())
+	}
+	if s.KafkaPort >= 0 {
+		kln, err := lc.Listen(ctx, "tcp", s.KafkaAddress())
+		switch {
+		case err == nil:
+			b.ServeKafka(kln)
+		case errors.Is(err, syscall.EADDRINUSE) && s.KafkaPort == server.DefaultSettings().KafkaPort:
+			// Another broker on this machine has the usual port: the rest is of use without it.
+			logger.Warn("Kafka's clients are not served: the port is in use; choose another with LOGBOOK_KAFKA_PORT, or turn it off", "address", s.KafkaAddress())
+		default:
+			return errors.Join(fmt.Errorf("cannot listen on %s (set LOGBOOK_HOST and LOGBOOK_KAFKA_PORT): %w", s.KafkaAddress(), err), b.Close(), ln.Close(), web.Close())
+		}
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

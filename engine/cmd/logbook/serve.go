@@ -67,7 +67,7 @@ func settings(flags *pflag.FlagSet) (server.Settings, error) {
 
 func clusterCommand() *cobra.Command {
 	var dir, ctl, acks string
-	var n, first int
+	var n, first, kafka int
 	cmd := &cobra.Command{
 		Use:   "cluster",
 		Short: "Run three brokers on this machine, for trying things",
@@ -89,7 +89,7 @@ what the others do; it is started again when you press Enter, or with its number
 				dir = tmp
 			}
 			t := &trial{dir: dir, controller: ctl, acks: acks, out: cmd.OutOrStdout(), running: map[int]*exec.Cmd{}}
-			if err := t.addresses(n, first); err != nil {
+			if err := t.addresses(n, first, kafka); err != nil {
 				return err
 			}
 			return t.run(cmd.Context(), cmd.InOrStdin())
@@ -100,6 +100,7 @@ what the others do; it is started again when you press Enter, or with its number
 	f.StringVar(&ctl, "controller", "first-alive", controller.KindNames())
 	f.StringVar(&acks, "acks", "quorum", "leader, all or quorum")
 	f.IntVar(&n, "brokers", 3, "how many")
+	f.IntVar(&kafka, "kafka-first-port", 9092, "port of the first broker for Kafka's clients; 0: free ones")
 	f.IntVar(&first, "first-port", 9400, "port of the first broker; HTTP is 1000 above; 0: free ones")
 	return cmd
 }
@@ -108,29 +109,42 @@ what the others do; it is started again when you press Enter, or with its number
 type trial struct {
 	dir, controller, acks string
 	out                   io.Writer
-	ports, web            []int
+	ports, web, kafka     []int
 
 	mu      sync.Mutex
 	running map[int]*exec.Cmd
 	ended   sync.WaitGroup
 }
 
-func (t *trial) addresses(n, first int) error {
+// addresses chooses ports: the ones from a first on, or free ones where that is 0.
+func (t *trial) addresses(n, first, kafka int) error {
 	for i := range n {
-		if first > 0 {
-			t.ports, t.web = append(t.ports, first+i), append(t.web, first+1000+i)
-			continue
-		}
-		for _, list := range []*[]int{&t.ports, &t.web} {
-			ln, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				return err
+		for _, x := range []struct {
+			list  *[]int
+			first int
+		}{{&t.ports, first}, {&t.web, first + 1000}, {&t.kafka, kafka}} {
+			port := x.first + i
+			if x.first == 0 || x.first == 1000 {
+				ln, err := net.Listen("tcp", "127.0.0.1:0")
+				if err != nil {
+					return err
+				}
+				port = ln.Addr().(*net.TCPAddr).Port
+				ln.Close()
 			}
-			*list = append(*list, ln.Addr().(*net.TCPAddr).Port)
-			ln.Close()
+			*x.list = append(*x.list, port)
 		}
 	}
 	return nil
+}
+
+// list names ports of this machine, as clients want them.
+func list(ports []int) string {
+	var out []string
+	for _, p := range ports {
+		out = append(out, fmt.Sprintf("127.0.0.1:%d", p))
+	}
+	return strings.Join(out, ",")
 }
 
 func (t *trial) run(ctx context.Context, in io.Reader) error {
@@ -139,8 +153,7 @@ func (t *trial) run(ctx context.Context, in io.Reader) error {
 			return err
 		}
 	}
-	first := fmt.Sprintf("127.0.0.1:%d", t.ports[0])
-	fmt.Fprintf(t.out, "\nLook:  http://127.0.0.1:%d/\nUse:   export LOGBOOK_BROKERS=%s\n       logbook topic create flights --partitions 3\nBreak: kill -9 one of them; Enter starts it again.  End: Ctrl-C.\n\n", t.web[0], first)
+	fmt.Fprintf(t.out, "\nLook:  http://127.0.0.1:%d/\nUse:   export LOGBOOK_BROKERS=%s\n       logbook topic create flights --partitions 3\nKafka: bootstrap.servers=%s\nBreak: kill -9 one of them; Enter starts it again.  End: Ctrl-C.\n\n", t.web[0], list(t.ports), list(t.kafka))
 	lines := make(chan struct{})
 	go func() {
 		for scan := bufio.NewScanner(in); scan.Scan(); {
@@ -177,7 +190,7 @@ func (t *trial) start(ctx context.Context, id int) error {
 	for i, port := range t.ports {
 		peers = append(peers, fmt.Sprintf("%d=127.0.0.1:%d", i+1, port))
 	}
-	cmd := exec.CommandContext(ctx, exe, "serve", "--broker-id", fmt.Sprint(id), "--broker-port", fmt.Sprint(t.ports[id-1]), "--port", fmt.Sprint(t.web[id-1]),
+	cmd := exec.CommandContext(ctx, exe, "serve", "--broker-id", fmt.Sprint(id), "--broker-port", fmt.Sprint(t.ports[id-1]), "--port", fmt.Sprint(t.web[id-1]), "--kafka-port", fmt.Sprint(t.kafka[id-1]),
 		"--data", filepath.Join(t.dir, fmt.Sprint("broker-", id)), "--peers", strings.Join(peers, ","), "--controller", t.controller, "--acks", t.acks, "--log-format", "json")
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 15 * time.Second

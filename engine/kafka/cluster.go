@@ -1,0 +1,266 @@
+package kafka
+
+import (
+	"net"
+	"slices"
+	"strconv"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"logbook/engine/failure"
+	"logbook/engine/metadata"
+	"logbook/engine/replica"
+	"logbook/engine/service"
+	"logbook/engine/topic"
+)
+
+// errTransactions answers what only transactions need.
+var errTransactions = &failure.Error{Code: failure.BadRequest, Message: "kafka: this broker has no transactions"}
+
+// errAcks: a produce asks for an acknowledgement that there is not.
+var errAcks = &failure.Error{Code: failure.BadRequest, Message: "kafka: acks must be 0, 1 or -1"}
+
+// clusterID is what clients are told the cluster is called.
+var clusterID = "logbook"
+
+// endpoint is where Kafka clients find a broker.
+func (f *Front) endpoint(id service.BrokerID) (host string, port int32, ok bool) {
+	address := f.svc.Endpoint(id, EndpointName)
+	host, p, err := net.SplitHostPort(address)
+	n, perr := strconv.ParseInt(p, 10, 32)
+	return host, int32(n), err == nil && perr == nil
+}
+
+// controller is the broker that topics are made on: any, where the controller does not say.
+func (f *Front) controller() int32 {
+	if id := f.svc.ControllerID(); id != replica.None {
+		return int32(id)
+	}
+	return int32(f.svc.ID())
+}
+
+func (c *conn) metadata(q *kmsg.MetadataRequest) *kmsg.MetadataResponse {
+	r := q.ResponseKind().(*kmsg.MetadataResponse)
+	alive := map[service.BrokerID]bool{}
+	for _, b := range c.f.svc.Brokers() {
+		host, port, ok := c.f.endpoint(b.ID)
+		if !b.Alive || !ok {
+			continue
+		}
+		alive[b.ID] = true
+		rb := kmsg.NewMetadataResponseBroker()
+		rb.NodeID, rb.Host, rb.Port = int32(b.ID), host, port
+		r.Brokers = append(r.Brokers, rb)
+	}
+	r.ClusterID, r.ControllerID = &clusterID, c.f.controller()
+	image := c.f.svc.Image()
+	if q.Topics == nil || q.Version == 0 && len(q.Topics) == 0 {
+		for _, name := range image.Topics() {
+			r.Topics = append(r.Topics, c.describe(image.Topic(name), alive))
+		}
+		return r
+	}
+	for _, t := range q.Topics {
+		found := (*metadata.Topic)(nil)
+		code := kerr.UnknownTopicOrPartition.Code
+		switch {
+		case t.Topic != nil:
+			if found = image.Topic(*t.Topic); found == nil {
+				found, code = c.autoCreate(*t.Topic, c.f.cfg.AutoCreate && (q.Version < 4 || q.AllowAutoTopicCreation))
+			}
+		default:
+			found, code = image.TopicByID(topic.ID(t.TopicID)), kerr.UnknownTopicID.Code
+		}
+		if found != nil {
+			r.Topics = append(r.Topics, c.describe(found, alive))
+			continue
+		}
+		rt := kmsg.NewMetadataResponseTopic()
+		rt.Topic, rt.TopicID, rt.ErrorCode = t.Topic, t.TopicID, code
+		r.Topics = append(r.Topics, rt)
+	}
+	return r
+}
+
+// autoCreate makes a topic that a client asks for, if it may.
+func (c *conn) autoCreate(name string, may bool) (*metadata.Topic, int16) {
+	if err := topic.CheckName("topic", name); err != nil {
+		return nil, kerr.InvalidTopicException.Code
+	}
+	if !may || service.IsInternal(name) {
+		return nil, kerr.UnknownTopicOrPartition.Code
+	}
+	t, err := awaitErr(func(done func(*metadata.Topic, error)) {
+		c.f.svc.CreateTopic(service.TopicSpec{Name: name, Partitions: c.f.cfg.Partitions}, done)
+	})
+	if err == nil {
+		return t, 0
+	}
+	if code := number(err); code == kerr.TopicAlreadyExists.Code {
+		return c.f.svc.Image().Topic(name), kerr.LeaderNotAvailable.Code
+	} else if code == kerr.NotCoordinator.Code {
+		return nil, kerr.UnknownTopicOrPartition.Code // another broker makes topics: ask it
+	}
+	return nil, kerr.LeaderNotAvailable.Code
+}
+
+func ids(all []replica.BrokerID) []int32 {
+	out := make([]int32, len(all))
+	for i, id := range all {
+		out[i] = int32(id)
+	}
+	return out
+}
+
+func (c *conn) describe(t *metadata.Topic, alive map[service.BrokerID]bool) kmsg.MetadataResponseTopic {
+	rt := kmsg.NewMetadataResponseTopic()
+	rt.Topic, rt.TopicID, rt.IsInternal = &t.Name, t.ID, service.IsInternal(t.Name)
+	for i, a := range t.Partitions {
+		rp := kmsg.NewMetadataResponseTopicPartition()
+		rp.Partition, rp.Leader, rp.LeaderEpoch, rp.Replicas, rp.ISR = int32(i), int32(a.Leader), a.LeaderEpoch, ids(a.Replicas), ids(a.ISR)
+		if a.Leader == replica.None || !alive[a.Leader] {
+			rp.Leader, rp.ErrorCode = -1, kerr.LeaderNotAvailable.Code
+		}
+		for _, id := range a.Replicas {
+			if !alive[id] {
+				rp.OfflineReplicas = append(rp.OfflineReplicas, int32(id))
+			}
+		}
+		rt.Partitions = append(rt.Partitions, rp)
+	}
+	return rt
+}
+
+func (c *conn) describeCluster(q *kmsg.DescribeClusterRequest) *kmsg.DescribeClusterResponse {
+	r := q.ResponseKind().(*kmsg.DescribeClusterResponse)
+	r.ClusterID, r.ControllerID = clusterID, c.f.controller()
+	for _, b := range c.f.svc.Brokers() {
+		if host, port, ok := c.f.endpoint(b.ID); ok && b.Alive {
+			rb := kmsg.NewDescribeClusterResponseBroker()
+			rb.NodeID, rb.Host, rb.Port = int32(b.ID), host, port
+			r.Brokers = append(r.Brokers, rb)
+		}
+	}
+	return r
+}
+
+func (c *conn) describeTopicPartitions(q *kmsg.DescribeTopicPartitionsRequest) *kmsg.DescribeTopicPartitionsResponse {
+	r := q.ResponseKind().(*kmsg.DescribeTopicPartitionsResponse)
+	image := c.f.svc.Image()
+	var names []string
+	for _, t := range q.Topics {
+		names = append(names, t.Topic)
+	}
+	if len(names) == 0 {
+		names = image.Topics()
+	}
+	slices.Sort(names)
+	left := int(q.ResponsePartitionLimit)
+	if left <= 0 || left > 2000 {
+		left = 2000
+	}
+	for _, name := range slices.Compact(names) {
+		from := 0
+		if q.Cursor != nil {
+			if name < q.Cursor.Topic {
+				continue
+			}
+			if name == q.Cursor.Topic {
+				from = int(max(0, q.Cursor.Partition))
+			}
+		}
+		rt := kmsg.NewDescribeTopicPartitionsResponseTopic()
+		rt.Topic = kmsg.StringPtr(name)
+		t := image.Topic(name)
+		if t == nil {
+			rt.ErrorCode = kerr.UnknownTopicOrPartition.Code
+			r.Topics = append(r.Topics, rt)
+			continue
+		}
+		rt.TopicID, rt.IsInternal = t.ID, service.IsInternal(name)
+		for i := from; i < len(t.Partitions); i++ {
+			if left == 0 {
+				next := kmsg.NewDescribeTopicPartitionsResponseNextCursor()
+				next.Topic, next.Partition = name, int32(i)
+				r.NextCursor = &next
+				break
+			}
+			left--
+			a := t.Partitions[i]
+			rp := kmsg.NewDescribeTopicPartitionsResponseTopicPartition()
+			rp.Partition, rp.LeaderID, rp.LeaderEpoch, rp.Replicas, rp.ISR = int32(i), int32(a.Leader), a.LeaderEpoch, ids(a.Replicas), ids(a.ISR)
+			if a.Leader == replica.None {
+				rp.LeaderID, rp.ErrorCode = -1, kerr.LeaderNotAvailable.Code
+			}
+			rt.Partitions = append(rt.Partitions, rp)
+		}
+		r.Topics = append(r.Topics, rt)
+		if r.NextCursor != nil {
+			break
+		}
+	}
+	return r
+}
+
+func (c *conn) describeLogDirs(q *kmsg.DescribeLogDirsRequest) *kmsg.DescribeLogDirsResponse {
+	r := q.ResponseKind().(*kmsg.DescribeLogDirsResponse)
+	dir := kmsg.NewDescribeLogDirsResponseDir()
+	dir.Dir, dir.TotalBytes, dir.UsableBytes = c.f.svc.Dir(), -1, -1
+	wanted := func(p service.Partition) bool {
+		if q.Topics == nil {
+			return true
+		}
+		for _, t := range q.Topics {
+			if t.Topic == p.Topic && slices.Contains(t.Partitions, int32(p.ID)) {
+				return true
+			}
+		}
+		return false
+	}
+	for p, size := range c.f.svc.Sizes() {
+		if !wanted(p) {
+			continue
+		}
+		if n := len(dir.Topics); n == 0 || dir.Topics[n-1].Topic != p.Topic {
+			t := kmsg.NewDescribeLogDirsResponseDirTopic()
+			t.Topic = p.Topic
+			dir.Topics = append(dir.Topics, t)
+		}
+		rp := kmsg.NewDescribeLogDirsResponseDirTopicPartition()
+		rp.Partition, rp.Size = int32(p.ID), size
+		t := &dir.Topics[len(dir.Topics)-1]
+		t.Partitions = append(t.Partitions, rp)
+	}
+	r.Dirs = append(r.Dirs, dir)
+	return r
+}
+
+func (c *conn) electLeaders(q *kmsg.ElectLeadersRequest) *kmsg.ElectLeadersResponse {
+	r := q.ResponseKind().(*kmsg.ElectLeadersResponse)
+	for _, t := range q.Topics {
+		rt := kmsg.NewElectLeadersResponseTopic()
+		rt.Topic = t.Topic
+		for _, id := range t.Partitions {
+			rp := kmsg.NewElectLeadersResponseTopicPartition()
+			rp.Partition = id
+			p := service.Partition{Topic: t.Topic, ID: int(id)}
+			a, ok := c.f.svc.Image().Assignment(p)
+			switch {
+			case !ok:
+				rp.ErrorCode = kerr.UnknownTopicOrPartition.Code
+			case a.Leader != replica.None:
+				rp.ErrorCode = kerr.ElectionNotNeeded.Code
+			default:
+				err := await(func(done func(error)) { c.f.svc.Elect(p, done) })
+				rp.ErrorCode, rp.ErrorMessage = number(err), text(err)
+				if rp.ErrorCode == kerr.NotCoordinator.Code {
+					rp.ErrorCode = kerr.NotController.Code
+				}
+			}
+			rt.Partitions = append(rt.Partitions, rp)
+		}
+		r.Topics = append(r.Topics, rt)
+	}
+	return r
+}
