@@ -24,6 +24,25 @@ var errAcks = &failure.Error{Code: failure.BadRequest, Message: "kafka: acks mus
 // clusterID is what clients are told the cluster is called.
 var clusterID = "logbook"
 
+// offsetsTopic is what Kafka's clients know the topic of groups as.
+const offsetsTopic = "__consumer_offsets"
+
+// topic finds a topic by the name that Kafka's clients use.
+func (c *conn) topic(name string) *metadata.Topic {
+	if name == offsetsTopic {
+		name = service.GroupsTopic
+	}
+	return c.f.svc.Image().Topic(name)
+}
+
+// shown is the name by which Kafka's clients know a topic.
+func shown(name string) string {
+	if name == service.GroupsTopic {
+		return offsetsTopic
+	}
+	return name
+}
+
 // endpoint is where Kafka clients find a broker.
 func (f *Front) endpoint(id service.BrokerID) (host string, port int32, ok bool) {
 	address := f.svc.Endpoint(id, EndpointName)
@@ -66,7 +85,7 @@ func (c *conn) metadata(q *kmsg.MetadataRequest) *kmsg.MetadataResponse {
 		code := kerr.UnknownTopicOrPartition.Code
 		switch {
 		case t.Topic != nil:
-			if found = image.Topic(*t.Topic); found == nil {
+			if found = c.topic(*t.Topic); found == nil {
 				found, code = c.autoCreate(*t.Topic, c.f.cfg.AutoCreate && (q.Version < 4 || q.AllowAutoTopicCreation))
 			}
 		default:
@@ -115,7 +134,7 @@ func ids(all []replica.BrokerID) []int32 {
 
 func (c *conn) describe(t *metadata.Topic, alive map[service.BrokerID]bool) kmsg.MetadataResponseTopic {
 	rt := kmsg.NewMetadataResponseTopic()
-	rt.Topic, rt.TopicID, rt.IsInternal = &t.Name, t.ID, service.IsInternal(t.Name)
+	rt.Topic, rt.TopicID, rt.IsInternal = kmsg.StringPtr(shown(t.Name)), t.ID, service.IsInternal(t.Name)
 	for i, a := range t.Partitions {
 		rp := kmsg.NewMetadataResponseTopicPartition()
 		rp.Partition, rp.Leader, rp.LeaderEpoch, rp.Replicas, rp.ISR = int32(i), int32(a.Leader), a.LeaderEpoch, ids(a.Replicas), ids(a.ISR)
@@ -153,7 +172,9 @@ func (c *conn) describeTopicPartitions(q *kmsg.DescribeTopicPartitionsRequest) *
 		names = append(names, t.Topic)
 	}
 	if len(names) == 0 {
-		names = image.Topics()
+		for _, name := range image.Topics() {
+			names = append(names, shown(name))
+		}
 	}
 	slices.Sort(names)
 	left := int(q.ResponsePartitionLimit)
@@ -172,7 +193,7 @@ func (c *conn) describeTopicPartitions(q *kmsg.DescribeTopicPartitionsRequest) *
 		}
 		rt := kmsg.NewDescribeTopicPartitionsResponseTopic()
 		rt.Topic = kmsg.StringPtr(name)
-		t := image.Topic(name)
+		t := c.topic(name)
 		if t == nil {
 			rt.ErrorCode = kerr.UnknownTopicOrPartition.Code
 			r.Topics = append(r.Topics, rt)

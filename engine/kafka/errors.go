@@ -20,6 +20,8 @@ func number(err error) int16 {
 	switch {
 	case err == nil:
 		return 0
+	case errors.Is(err, errTransactions):
+		return kerr.UnsupportedVersion.Code // no client tries that again
 	case is[*node.SequenceError](err):
 		return kerr.OutOfOrderSequenceNumber.Code
 	case is[*node.ProducerFencedError](err):

@@ -220,7 +220,7 @@ func (c *conn) describeConfigs(q *kmsg.DescribeConfigsRequest) *kmsg.DescribeCon
 		}
 		switch res.ResourceType {
 		case kmsg.ConfigResourceTypeTopic:
-			t := c.f.svc.Image().Topic(res.ResourceName)
+			t := c.topic(res.ResourceName)
 			if t == nil {
 				rr.ErrorCode = kerr.UnknownTopicOrPartition.Code
 				if topic.CheckName("topic", res.ResourceName) != nil {
