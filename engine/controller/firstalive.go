@@ -156,14 +156,14 @@ func (c *FirstAlive) standings() []Standing {
 
 // refresh makes the state what it is now, and a new generation of it if the others must hear.
 func (c *FirstAlive) refresh() {
-	next := State{Generation: c.state.Generation, Claims: c.mind.Claims(), Standings: c.standings()}
+	next := State{Generation: c.state.Generation, Leaving: c.leaving, Claims: c.mind.Claims(), Standings: c.standings()}
 	for _, name := range c.image.Topics() {
 		next.Topics = append(next.Topics, *c.image.Topic(name).Record())
 	}
 	for _, name := range c.image.AllDeleted() {
 		next.Topics = append(next.Topics, *c.image.Deleted(name))
 	}
-	if slices.EqualFunc(next.Claims, c.state.Claims, sameClaim) && slices.EqualFunc(next.Topics, c.state.Topics, sameTopic) && !c.moved(next.Standings) {
+	if slices.EqualFunc(next.Claims, c.state.Claims, sameClaim) && slices.EqualFunc(next.Topics, c.state.Topics, sameTopic) && next.Leaving == c.state.Leaving && !c.moved(next.Standings) {
 		return
 	}
 	c.mind.Stands(c.cfg.ID, next.Standings)
@@ -285,6 +285,7 @@ func (c *FirstAlive) hear(from replica.BrokerID, s *State) {
 	for _, t := range s.Topics {
 		c.learn(from, t)
 	}
+	c.mind.Leaving(from, s.Leaving)
 	c.mind.Stands(from, s.Standings)
 	c.mind.Heard(from, s.Claims)
 }

@@ -107,6 +107,7 @@ type State struct {
 	Claims     []LeadershipClaim      `json:"claims,omitempty"`
 	Standings  []Standing             `json:"standings,omitempty"`
 	Topics     []metadata.TopicRecord `json:"topics,omitempty"`
+	Leaving    bool                   `json:"leaving,omitempty"` // the broker is about to stop
 }
 
 // LeadershipClaim says that a broker leads a partition, in an epoch.

@@ -38,6 +38,7 @@ type Reckoning struct {
 	fails     map[replica.BrokerID]int
 	heard     map[replica.BrokerID]bool
 	alive     map[replica.BrokerID]bool
+	leaving   map[replica.BrokerID]bool // about to stop: not to be taken into a set in sync
 	claims    map[replica.BrokerID]map[Partition]LeadershipClaim
 	standings map[replica.BrokerID]map[Partition]Standing
 	seen      map[Partition]int32 // the highest epoch that was heard of
@@ -68,7 +69,7 @@ func NewReckoning(id replica.BrokerID, brokers []replica.BrokerID, opt Reckoning
 	}
 	c := &Reckoning{
 		id: id, opt: opt, brokers: sorted, fails: map[replica.BrokerID]int{}, heard: map[replica.BrokerID]bool{},
-		alive: map[replica.BrokerID]bool{}, claims: map[replica.BrokerID]map[Partition]LeadershipClaim{},
+		alive: map[replica.BrokerID]bool{}, leaving: map[replica.BrokerID]bool{}, claims: map[replica.BrokerID]map[Partition]LeadershipClaim{},
 		standings: map[replica.BrokerID]map[Partition]Standing{}, seen: map[Partition]int32{}, parts: map[Partition]*replica.Assignment{},
 	}
 	for _, b := range sorted {
@@ -182,6 +183,9 @@ func (c *Reckoning) drop(broker replica.BrokerID, p Partition) {
 	next.ISR = slices.DeleteFunc(next.ISR, func(id replica.BrokerID) bool { return id == broker })
 	c.decide(p, a, next)
 }
+
+// Leaving takes in whether a broker is about to stop.
+func (c *Reckoning) Leaving(broker replica.BrokerID, leaving bool) { c.leaving[broker] = leaving }
 
 // unusable reports whether a broker has said that it cannot use its log.
 func (c *Reckoning) unusable(id replica.BrokerID, p Partition) bool {
@@ -340,7 +344,7 @@ func (c *Reckoning) informed(replicas []replica.BrokerID) bool {
 }
 
 func (c *Reckoning) living(ids []replica.BrokerID) []replica.BrokerID {
-	return slices.DeleteFunc(slices.Clone(ids), func(id replica.BrokerID) bool { return !c.alive[id] })
+	return slices.DeleteFunc(slices.Clone(ids), func(id replica.BrokerID) bool { return !c.alive[id] || c.leaving[id] })
 }
 
 // nextEpoch is the lowest epoch above all seen that only this broker may take; false where

@@ -110,15 +110,9 @@ func (c *conn) autoCreate(name string, may bool) (*metadata.Topic, int16) {
 	if !may || service.IsInternal(name) {
 		return nil, kerr.UnknownTopicOrPartition.Code
 	}
-	t, err := awaitErr(func(done func(*metadata.Topic, error)) {
-		c.f.svc.CreateTopic(service.TopicSpec{Name: name, Partitions: c.f.cfg.Partitions}, done)
-	})
-	if err == nil {
-		return t, 0
-	}
-	if code := number(err); code == kerr.TopicAlreadyExists.Code {
-		return c.f.svc.Image().Topic(name), kerr.LeaderNotAvailable.Code
-	} else if code == kerr.NotCoordinator.Code {
+	// The client is told to come again, as by Kafka: it is being made.
+	c.f.svc.CreateTopic(service.TopicSpec{Name: name, Partitions: c.f.cfg.Partitions}, func(*metadata.Topic, error) {})
+	if id := c.f.svc.ControllerID(); id != replica.None && id != c.f.svc.ID() {
 		return nil, kerr.UnknownTopicOrPartition.Code // another broker makes topics: ask it
 	}
 	return nil, kerr.LeaderNotAvailable.Code

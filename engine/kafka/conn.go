@@ -164,7 +164,8 @@ func parseHeader(b []byte) (header, error) {
 	if n > 0 {
 		h.client, b = string(b[:n]), b[n:]
 	}
-	if req := kmsg.RequestForKey(h.key); req != nil {
+	if k, known := keys[kmsg.Key(h.key)]; known && h.version <= k.max { // else it is refused unread
+		req := kmsg.RequestForKey(h.key)
 		req.SetVersion(h.version)
 		if req.IsFlexible() {
 			var err error

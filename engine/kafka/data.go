@@ -103,7 +103,7 @@ const maxFetch = 50 << 20
 
 func (c *conn) fetch(q *kmsg.FetchRequest) *kmsg.FetchResponse {
 	r := q.ResponseKind().(*kmsg.FetchResponse)
-	if q.SessionID != 0 { // none was ever given out
+	if q.SessionID != 0 && q.SessionEpoch > 0 { // none was ever given out
 		r.ErrorCode = kerr.FetchSessionIDNotFound.Code
 		return r
 	}

@@ -103,7 +103,7 @@ func coordinatorNumber(err error) int16 {
 	if ok && e.Code == failure.Unavailable || errors.Is(err, service.ErrClosed) || errors.Is(err, node.ErrClosed) {
 		return kerr.CoordinatorNotAvailable.Code
 	}
-	if is[*topic.NameError](err) {
+	if ok && e.Code == failure.BadRequest && e.Err == nil {
 		return kerr.InvalidGroupID.Code
 	}
 	return number(err)

@@ -22,7 +22,7 @@ func (c *conn) findCoordinator(q *kmsg.FindCoordinatorRequest) *kmsg.FindCoordin
 			o.ErrorCode, o.ErrorMessage = number(errTransactions), text(errTransactions)
 			return o
 		}
-		id, err := awaitErr(func(done func(replica.BrokerID, error)) { c.f.svc.FindCoordinator(key, done) })
+		id, err := awaitErr(func(done func(replica.BrokerID, error)) { c.f.svc.FindClassic(key, done) })
 		if err != nil {
 			if o.ErrorCode = coordinatorNumber(err); o.ErrorCode == kerr.NotCoordinator.Code {
 				o.ErrorCode = kerr.CoordinatorNotAvailable.Code // of the groups' topic, that is yet to be made

@@ -29,7 +29,7 @@ type NotedOffset struct {
 
 // classic calls f on the loop of a group's shard. fresh begins the group if there is none.
 func (s *Service) classic(name string, fresh bool, f func(h *hosted, err error)) {
-	s.groups.with(name, func(sh *shard, err error) {
+	s.groups.withAny(name, func(sh *shard, err error) {
 		if err != nil {
 			f(nil, err)
 			return
@@ -76,6 +76,11 @@ func (h *hosted) beginClassic(done func(group.ClassicReply)) uint64 {
 	h.nextID++
 	h.classicReplies[h.nextID] = done
 	return h.nextID
+}
+
+// FindClassic is FindCoordinator for names as Kafka's clients give them.
+func (s *Service) FindClassic(name string, done func(BrokerID, error)) {
+	s.groups.find(name, checkGroup, done)
 }
 
 // JoinClassic becomes a member of the next generation; the reply comes when that begins.
@@ -212,7 +217,7 @@ func (h *hosted) storeOffsets(offsets map[Partition]NotedOffset, done func(error
 //
 // Errors: NotCoordinator, BadRequest, Unavailable.
 func (s *Service) CommittedNotes(name string, done func(map[Partition]NotedOffset, error)) {
-	s.groups.with(name, func(sh *shard, err error) {
+	s.groups.withAny(name, func(sh *shard, err error) {
 		if err != nil {
 			done(nil, err)
 			return
@@ -250,7 +255,7 @@ type ClassicGroup struct {
 //
 // Errors: NotCoordinator, BadRequest, Unavailable.
 func (s *Service) DescribeClassic(name string, done func(ClassicGroup, error)) {
-	s.groups.with(name, func(sh *shard, err error) {
+	s.groups.withAny(name, func(sh *shard, err error) {
 		d := ClassicGroup{Name: name}
 		if err == nil {
 			if h := sh.groups[name]; h != nil {
@@ -328,7 +333,7 @@ func (s *Service) DeleteGroup(name string, done func(error)) {
 // Errors: ErrNoGroup, ErrGroupNotEmpty (the group's members do not say what they read),
 // NotCoordinator, BadRequest, Unavailable.
 func (s *Service) DeleteOffsets(name string, partitions []Partition, used func(members []group.ClassicMember, topic string) bool, done func(map[Partition]error, error)) {
-	s.groups.with(name, func(sh *shard, err error) {
+	s.groups.withAny(name, func(sh *shard, err error) {
 		h := (*hosted)(nil)
 		if err == nil {
 			if h = sh.groups[name]; h == nil {
@@ -369,7 +374,7 @@ func (s *Service) DeleteOffsets(name string, partitions []Partition, used func(m
 }
 
 func (s *Service) withEmptied(name string, fail func(error), f func(h *hosted)) {
-	s.groups.with(name, func(sh *shard, err error) {
+	s.groups.withAny(name, func(sh *shard, err error) {
 		h := (*hosted)(nil)
 		if err == nil {
 			if h = sh.groups[name]; h == nil {

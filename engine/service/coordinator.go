@@ -5,8 +5,11 @@ import (
 	"hash/fnv"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"logbook/engine/controller"
 	"logbook/engine/group"
@@ -30,6 +33,18 @@ func (s *Service) groupPartition(name string) Partition {
 	h := fnv.New32a()
 	h.Write([]byte(name))
 	return Partition{Topic: GroupsTopic, ID: int(h.Sum32() % uint32(n))}
+}
+
+// maxGroupName is the length that a group's name may have, in bytes.
+const maxGroupName = 249
+
+// checkGroup says what is wrong with a group's name. It is no file's, so that more will do
+// than for a topic's.
+func checkGroup(name string) error {
+	if name == "" || len(name) > maxGroupName || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
+		return badRequest("a group cannot be called %q: its name must be text, from 1 to %d bytes", name, maxGroupName)
+	}
+	return nil
 }
 
 // coordinator coordinates the groups whose partitions this broker leads.
@@ -84,6 +99,15 @@ func (c *coordinator) with(name string, f func(*shard, error)) {
 		f(nil, c.s.fail(err))
 		return
 	}
+	c.withAny(name, f)
+}
+
+// withAny is with for names as Kafka's clients give them.
+func (c *coordinator) withAny(name string, f func(*shard, error)) {
+	if err := checkGroup(name); err != nil {
+		f(nil, c.s.fail(err))
+		return
+	}
 	c.withShard(c.s.groupPartition(name), f)
 }
 
@@ -130,8 +154,8 @@ func (c *coordinator) notCoordinator(p Partition, err error) error {
 }
 
 // find says who coordinates a group, and makes the groups' topic if there is none yet.
-func (c *coordinator) find(name string, done func(BrokerID, error)) {
-	if err := topic.CheckName("group", name); err != nil {
+func (c *coordinator) find(name string, check func(string) error, done func(BrokerID, error)) {
+	if err := check(name); err != nil {
 		done(replica.None, c.s.fail(err))
 		return
 	}

@@ -34,7 +34,9 @@ type GroupReply struct {
 // FindCoordinator says which broker coordinates a group.
 //
 // Errors: BadRequest, NotCoordinator (ask the broker that is named), Unavailable.
-func (s *Service) FindCoordinator(name string, done func(BrokerID, error)) { s.groups.find(name, done) }
+func (s *Service) FindCoordinator(name string, done func(BrokerID, error)) {
+	s.groups.find(name, func(name string) error { return topic.CheckName("group", name) }, done)
+}
 
 // Join becomes a member of the next generation; the reply comes when that begins. cancel
 // gives up waiting: a new member is taken out again.
