@@ -20,7 +20,7 @@ import (
 // it may import all that is above, and that itself.
 var besides = map[string]string{
 	"transcript": "", "record/recordtest": "record", "commitlog/logtest": "commitlog", "topic/topictest": "topic", "consumer/offsettest": "consumer",
-	"group/grouptest": "sim", "controller/controllertest": "controller", "replica/replicatest": "sim", "server/servertest": "server", "mutate": "",
+	"group/grouptest": "sim", "controller/controllertest": "controller", "replica/replicatest": "sim", "server/servertest": "server", "kafkatest": "server", "mutate": "",
 }
 
 // freely are the packages that may use more than the standard library.

@@ -153,6 +153,13 @@ func FailNth(n int, err error) func(Op) error {
 	}
 }
 
+// Inject sets Before while others use the file system.
+func (m *Mem) Inject(before func(Op) error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.Before = before
+}
+
 // Ops returns how many operations have been counted.
 func (m *Mem) Ops() int {
 	m.mu.Lock()
