@@ -64,10 +64,12 @@ func (c *conn) metadata(q *kmsg.MetadataRequest) *kmsg.MetadataResponse {
 	alive := map[service.BrokerID]bool{}
 	for _, b := range c.f.svc.Brokers() {
 		host, port, ok := c.f.endpoint(b.ID)
-		if !b.Alive || !ok {
+		if !ok {
 			continue
 		}
-		alive[b.ID] = true
+		// Also one that this broker takes for dead: it may be this one that is cut off, and
+		// a client that knows no other would never find out.
+		alive[b.ID] = b.Alive
 		rb := kmsg.NewMetadataResponseBroker()
 		rb.NodeID, rb.Host, rb.Port = int32(b.ID), host, port
 		r.Brokers = append(r.Brokers, rb)
@@ -149,7 +151,7 @@ func (c *conn) describeCluster(q *kmsg.DescribeClusterRequest) *kmsg.DescribeClu
 	r := q.ResponseKind().(*kmsg.DescribeClusterResponse)
 	r.ClusterID, r.ControllerID = clusterID, c.f.controller()
 	for _, b := range c.f.svc.Brokers() {
-		if host, port, ok := c.f.endpoint(b.ID); ok && b.Alive {
+		if host, port, ok := c.f.endpoint(b.ID); ok {
 			rb := kmsg.NewDescribeClusterResponseBroker()
 			rb.NodeID, rb.Host, rb.Port = int32(b.ID), host, port
 			r.Brokers = append(r.Brokers, rb)
