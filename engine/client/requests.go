@@ -20,6 +20,42 @@ func (c *Client) CreateTopic(ctx context.Context, t wire.CreateTopic) (wire.Topi
 	return r.Topic, err
 }
 
+// AlterTopic gives a topic more partitions, or changes its settings.
+//
+// Errors: wire.UnknownTopic, BadRequest (fewer partitions, or a setting that cannot be),
+// Unavailable, and those of every request.
+func (c *Client) AlterTopic(ctx context.Context, q wire.AlterTopic) error {
+	_, err := retry[wire.Empty](ctx, c, c.anyBroker(), "alter_topic", q, 0)
+	c.forgetTopic(q.Name)
+	return err
+}
+
+// DeleteTopic deletes a topic, with all its records.
+//
+// Errors: wire.UnknownTopic, BadRequest (it is the brokers' own), Unavailable, and those of
+// every request.
+func (c *Client) DeleteTopic(ctx context.Context, name string) error {
+	_, err := retry[wire.Empty](ctx, c, c.anyBroker(), "delete_topic", wire.DeleteTopic{Name: name}, 0)
+	c.forgetTopic(name)
+	return err
+}
+
+// DeleteGroup deletes a group that has no members, with its committed offsets.
+//
+// Errors: wire.BadRequest (there is no such group, or it has members), NotCoordinator,
+// Unavailable, and those of every request.
+func (c *Client) DeleteGroup(ctx context.Context, name string) error {
+	_, err := retry[wire.Empty](ctx, c, c.coordinator(name), "delete_group", wire.DescribeGroup{Group: name}, 0)
+	return err
+}
+
+// forgetTopic has the next request ask anew what the topic is like.
+func (c *Client) forgetTopic(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.topics, name)
+}
+
 // Produced says where records landed.
 type Produced struct {
 	Topic     string
@@ -68,7 +104,7 @@ func (c *Client) route(ctx context.Context, name string, key []byte) (int, error
 	return c.turns.Take(name, len(t.Partitions)), nil
 }
 
-// Topic describes a topic: its partition count and rule do not change.
+// Topic describes a topic, as it was when it was first asked for.
 //
 // Errors: wire.UnknownTopic, and those of every request.
 func (c *Client) Topic(ctx context.Context, name string) (wire.Topic, error) {

@@ -108,7 +108,7 @@ func (e *TooLargeError) Error() string {
 	case "batch":
 		what = "the batch"
 	}
-	return fmt.Sprintf("commitlog: %s has %d bytes, the limit is %d; split it or raise the limit in Options", what, e.Size, e.Limit)
+	return fmt.Sprintf("commitlog: %s has %d bytes, the limit is %d; split it, or raise the limit: max.message.bytes of the topic, or commitlog.Options", what, e.Size, e.Limit)
 }
 
 // PoisonedError: an earlier write or sync failed, so nothing is known of what reached

@@ -50,7 +50,7 @@ func toWireIDs(ids []replica.BrokerID) []wire.BrokerID {
 }
 
 func toWireTopic(t *metadata.Topic) wire.Topic {
-	out := wire.Topic{Name: t.Name, Partitioner: t.Partitioner, Replication: t.Replication, Internal: service.IsInternal(t.Name)}
+	out := wire.Topic{Name: t.Name, Partitioner: t.Partitioner, Replication: t.Replication, Internal: service.IsInternal(t.Name), Settings: t.Settings}
 	for _, a := range t.Partitions {
 		out.Partitions = append(out.Partitions, wire.Partition{Leader: wire.BrokerID(a.Leader), LeaderEpoch: a.LeaderEpoch, Replicas: toWireIDs(a.Replicas), ISR: toWireIDs(a.ISR)})
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -47,6 +48,20 @@ var handlers = map[string]handler{
 	"metadata": on(func(s *session, q wire.Metadata, reply func(any, error)) { reply(s.b.Metadata(q.Topics...)) }),
 	"create_topic": on(func(s *session, q wire.CreateTopic, reply func(any, error)) {
 		s.b.CreateTopic(q, func(t wire.Topic, err error) { reply(wire.CreateTopicReply{Topic: t}, err) })
+	}),
+	"alter_topic": on(func(s *session, q wire.AlterTopic, reply func(any, error)) {
+		s.b.service.ChangeTopic(service.TopicChange{Name: q.Name, Partitions: q.Partitions, Settings: q.Settings}, done(reply))
+	}),
+	"delete_topic": on(func(s *session, q wire.DeleteTopic, reply func(any, error)) {
+		s.b.service.ChangeTopic(service.TopicChange{Name: q.Name, Delete: true}, done(reply))
+	}),
+	"delete_group": on(func(s *session, q wire.DescribeGroup, reply func(any, error)) {
+		s.b.service.DeleteGroup(q.Group, func(err error) {
+			if errors.Is(err, service.ErrNoGroup) || errors.Is(err, service.ErrGroupNotEmpty) {
+				err = badRequest("group %q: %v", q.Group, err)
+			}
+			reply(wire.Empty{}, err)
+		})
 	}),
 	"produce":      on(produce),
 	"fetch":        on(fetch),
@@ -128,7 +143,7 @@ func (b *Server) Brokers() []wire.Broker {
 
 // CreateTopic makes a topic; see service.Service.CreateTopic for the errors.
 func (b *Server) CreateTopic(q wire.CreateTopic, done func(wire.Topic, error)) {
-	spec := controller.TopicSpec{Name: q.Name, Partitions: q.Partitions, Replication: q.Replication, Partitioner: q.Partitioner}
+	spec := controller.TopicSpec{Name: q.Name, Partitions: q.Partitions, Replication: q.Replication, Partitioner: q.Partitioner, Settings: q.Settings}
 	b.service.CreateTopic(spec, func(t *metadata.Topic, err error) {
 		if err != nil {
 			done(wire.Topic{}, err)

@@ -17,6 +17,8 @@ var Messages = []Message{
 	{"hello", "Says who is speaking, and proves it where the broker has a token.", Hello{}, HelloReply{}},
 	{"metadata", "Says which brokers and topics there are, and who leads what.", Metadata{}, MetadataReply{}},
 	{"create_topic", "Makes a topic.", CreateTopic{}, CreateTopicReply{}},
+	{"alter_topic", "Gives a topic more partitions, or changes its settings.", AlterTopic{}, Empty{}},
+	{"delete_topic", "Deletes a topic, with all its records.", DeleteTopic{}, Empty{}},
 	{"produce", "Stores records in a partition, through its leader.", Produce{}, ProduceReply{}},
 	{"fetch", "Reads records from a partition, up to its high watermark; waits for some if asked to.", Fetch{}, FetchReply{}},
 	{"list_offsets", "Finds an offset: the first, the one after the last, or the first at or after a time.", ListOffsets{}, ListOffsetsReply{}},
@@ -30,6 +32,7 @@ var Messages = []Message{
 	{"fetch_offsets", "Reads committed offsets.", FetchOffsets{}, FetchOffsetsReply{}},
 	{"list_groups", "Lists the groups that this broker coordinates.", Empty{}, ListGroupsReply{}},
 	{"describe_group", "Describes a group.", DescribeGroup{}, DescribeGroupReply{}},
+	{"delete_group", "Deletes a group that has no members, with its committed offsets.", DescribeGroup{}, Empty{}},
 	{"status", "Describes a partition, replica by replica.", PartitionRequest{}, StatusReply{}},
 	{"failover", "Gives a partition whose leader is gone a new one. Ask the controller's broker.", PartitionRequest{}, FailoverReply{}},
 	{"catch_up", "Makes a replica on this broker copy what it lacks.", PartitionRequest{}, Empty{}},
@@ -79,6 +82,8 @@ type Topic struct {
 	Replication int         `json:"replication"`
 	Internal    bool        `json:"internal,omitempty" doc:"the broker's own; not for clients to write to"`
 	Partitions  []Partition `json:"partitions" doc:"partition i is the i-th"`
+
+	Settings map[string]string `json:"settings,omitempty" doc:"what was set, with Kafka's names"`
 }
 
 // Partition says who leads a partition, and who else has it.
@@ -91,10 +96,23 @@ type Partition struct {
 
 // CreateTopic makes a topic.
 type CreateTopic struct {
-	Name        string `json:"name" doc:"letters, digits, '.', '_', '-'; at most 249"`
-	Partitions  int    `json:"partitions"`
-	Replication int    `json:"replication,omitempty" doc:"replicas of each partition; 0: as many as there are brokers, at most 3"`
-	Partitioner string `json:"router,omitempty" doc:"murmur2 (Kafka's, and the default), sha256 or fnv1a"`
+	Name        string            `json:"name" doc:"letters, digits, '.', '_', '-'; at most 249"`
+	Partitions  int               `json:"partitions"`
+	Replication int               `json:"replication,omitempty" doc:"replicas of each partition; 0: as many as there are brokers, at most 3"`
+	Partitioner string            `json:"router,omitempty" doc:"murmur2 (Kafka's, and the default), sha256 or fnv1a"`
+	Settings    map[string]string `json:"settings,omitempty" doc:"with Kafka's names: retention.ms, segment.bytes, ..."`
+}
+
+// AlterTopic changes a topic.
+type AlterTopic struct {
+	Name       string             `json:"name"`
+	Partitions int                `json:"partitions,omitempty" doc:"how many there are to be; only more than there are"`
+	Settings   map[string]*string `json:"settings,omitempty" doc:"what to set; null takes one back to its default"`
+}
+
+// DeleteTopic deletes a topic.
+type DeleteTopic struct {
+	Name string `json:"name"`
 }
 
 // CreateTopicReply says what was made.

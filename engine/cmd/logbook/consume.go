@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 	"sync"
@@ -27,6 +28,8 @@ type consuming struct {
 	partition int
 	from      string
 	group     string
+	last      int64
+	until     string
 	follow    bool
 	count     int64
 	format    string
@@ -53,6 +56,8 @@ The format has kcat's words: %s value, %k key, %o offset, %p partition, %t topic
 	f := cmd.Flags()
 	f.IntVarP(&c.partition, "partition", "p", -1, "-1: all")
 	f.StringVar(&c.from, "from", "earliest", "earliest, latest, an offset, or a time (2001-01-31T12:00:00Z)")
+	f.Int64VarP(&c.last, "last", "n", 0, "begin so many records before the end of each partition; 0: see --from")
+	f.StringVar(&c.until, "until", "", "stop before an offset, or a time")
 	f.StringVarP(&c.group, "group", "g", "", "be a member of this group")
 	f.BoolVarP(&c.follow, "follow", "f", false, "wait for more at the end")
 	f.Int64VarP(&c.count, "count", "c", 0, "stop after so many; 0: never")
@@ -149,20 +154,33 @@ func (c *consuming) partitions(ctx context.Context, cl *client.Client, t wire.To
 }
 
 func (c *consuming) partitionFrom(ctx context.Context, cl *client.Client, topic string, id int, at from) error {
-	offset, err := at.find(ctx, cl, topic, id)
+	offset, err := c.begin(ctx, cl, topic, id, at)
 	if err != nil {
 		return err
+	}
+	end := int64(math.MaxInt64)
+	if c.until != "" {
+		to, err := parseFrom(c.until)
+		if err != nil {
+			return err
+		}
+		if end, err = to.find(ctx, cl, topic, id); err != nil {
+			return err
+		}
 	}
 	wait := time.Duration(0)
 	if c.follow {
 		wait = 5 * time.Second
 	}
-	for {
+	for offset < end {
 		r, err := cl.Fetch(ctx, topic, id, offset, 0, wait)
 		if err != nil {
 			return err
 		}
 		for _, rec := range r.Records {
+			if rec.Offset >= end {
+				break
+			}
 			if err := c.print(topic, id, rec); err != nil {
 				return err
 			}
@@ -175,6 +193,20 @@ func (c *consuming) partitionFrom(ctx context.Context, cl *client.Client, topic 
 			return nil
 		}
 	}
+	return nil
+}
+
+// begin is where to begin to read a partition.
+func (c *consuming) begin(ctx context.Context, cl *client.Client, topic string, id int, at from) (int64, error) {
+	if c.last <= 0 {
+		return at.find(ctx, cl, topic, id)
+	}
+	first, err := cl.Earliest(ctx, topic, id)
+	if err != nil {
+		return 0, err
+	}
+	end, err := cl.Latest(ctx, topic, id)
+	return max(first, end-c.last), err
 }
 
 // member reads as a member of a group, and commits what was printed.
@@ -248,7 +280,9 @@ func (c *consuming) print(topic string, partition int, r wire.Record) error {
 	}
 	c.seen++
 	if c.o.json {
-		err := json.NewEncoder(c.out).Encode(asJSON(topic, partition, r))
+		e := json.NewEncoder(c.out)
+		e.SetEscapeHTML(false)
+		err := e.Encode(asJSON(topic, partition, r))
 		if err == nil && c.seen == c.count {
 			err = errEnough
 		}
@@ -263,29 +297,17 @@ func (c *consuming) print(topic string, partition int, r wire.Record) error {
 	return nil
 }
 
-// asJSON shows a record as text where it is text; bytes that are not are escaped.
+// asJSON shows a record to the byte: see recordJSON.
 func asJSON(topic string, partition int, r wire.Record) any {
-	text := func(b []byte) *string {
-		if b == nil {
-			return nil
-		}
-		s := string(b)
-		return &s
-	}
-	headers := map[string]string{}
+	out := recordJSON{Topic: topic, Partition: &partition, Offset: &r.Offset, Timestamp: &r.Timestamp, Key: r.Key, Value: r.Value}
 	for _, h := range r.Headers {
-		headers[h.Key] = string(h.Value)
+		out.Headers = append(out.Headers, headerJSON{Name: []byte(h.Key), Value: h.Value})
 	}
-	return struct {
-		Topic     string            `json:"topic"`
-		Partition int               `json:"partition"`
-		Offset    int64             `json:"offset"`
-		Timestamp int64             `json:"timestamp_ms"`
-		Key       *string           `json:"key"`
-		Value     *string           `json:"value"`
-		Headers   map[string]string `json:"headers,omitempty"`
-	}{topic, partition, r.Offset, r.Timestamp, text(r.Key), text(r.Value), headers}
+	return out
 }
+
+// timeOf is a time in ms since 1970.
+func timeOf(ms int64) time.Time { return time.UnixMilli(ms) }
 
 // format fills kcat's words in.
 func format(f, topic string, partition int, r wire.Record) string {

@@ -47,7 +47,7 @@ anything: it may be open, or damaged. With --frames it shows every field of the 
 	}
 	cmd.Flags().BoolVar(&frames, "frames", false, "show every field of every frame")
 	cmd.Flags().Int64Var(&fromOffset, "from", 0, "with --frames: from this offset on")
-	cmd.Flags().IntVarP(&most, "count", "c", 10, "with --frames: at most so many")
+	cmd.Flags().IntVarP(&most, "count", "c", 10, "with --frames: at most so many, and of each batch at most so many records")
 	return cmd
 }
 
@@ -98,6 +98,11 @@ func inspectFrames(o *globalFlags, w io.Writer, in *commitlog.Inspection, from i
 			}
 			fmt.Fprintf(w, "%s at byte %d: offsets %d to %d, %s\n", filepath.Base(s.File), at, f.BaseOffset, f.LastOffset, count(int64(f.Count), "record"))
 			for _, x := range fields {
+				var i int
+				if n, _ := fmt.Sscanf(x.Name, "record %d ", &i); n == 1 && i >= most {
+					fmt.Fprintf(w, "  … and %s\n", count(int64(f.Count-most), "further record"))
+					break
+				}
 				fmt.Fprintf(w, "  %6d  %-18s %s %s\n", at+int64(x.Start), x.Name, x.Value, x.Note)
 			}
 			return true

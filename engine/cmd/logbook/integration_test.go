@@ -337,7 +337,7 @@ func TestCommandLine(t *testing.T) {
 	})
 	w.must(`{"key":"a","value":"one","headers":{"h":"x"}}`+"\n"+`{"key":null,"value":null}`+"\n", "produce", "t", "--format", "json", "--partition", "0")
 	assert.Equal(t, "t 0 0 a one 3 h=x\nt 0 1   -1 \n", w.must("", "consume", "t", "--format", `%t %p %o %k %s %S %h\n`))
-	assert.Contains(t, w.must("", "consume", "t", "--json"), `"key":"a","value":"one","headers":{"h":"x"}`)
+	assert.Contains(t, w.must("", "consume", "t", "--json"), `"key":"a","value":"one","headers":[{"name":"h","value":"x"}]`)
 	assert.Equal(t, "one\n", w.must("", "consume", "t", "-c", "1"))
 	assert.Equal(t, "\n", w.must("", "consume", "t", "-p", "0", "--from", "1"))
 	assert.Empty(t, w.must("", "consume", "t", "--from", "latest"))

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"strings"
 	"syscall"
 
@@ -27,12 +28,17 @@ const (
 )
 
 func main() {
+	// A broker outlives whoever reads its log, and a pipe that ends is an error like any other.
+	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := command().ExecuteContext(ctx)
 	interrupted := ctx.Err() != nil
 	stop()
 	if err == nil || interrupted && errors.Is(err, context.Canceled) {
 		return
+	}
+	if errors.Is(err, syscall.EPIPE) { // as from head: who reads has had enough
+		os.Exit(exitFailed)
 	}
 	code, remedy := judge(err)
 	fmt.Fprintln(os.Stderr, "logbook:", strings.TrimPrefix(err.Error(), "logbook: "))
@@ -49,6 +55,9 @@ type usageError struct{ error }
 func judge(err error) (code int, remedy string) {
 	if _, ok := errors.AsType[usageError](err); ok {
 		return exitUsage, "run it with --help"
+	}
+	if _, ok := errors.AsType[*unknownGroup](err); ok {
+		return exitUnknown, "logbook group list shows what there is"
 	}
 	if we, ok := errors.AsType[*wire.Error](err); ok {
 		switch we.Code {
@@ -73,8 +82,8 @@ func command() *cobra.Command {
 		Short: "A Kafka-style event log",
 		Long: `Logbook is a Kafka-style event log: brokers, and what one needs to use and look at them.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no broker answers, 4 no such topic or
-partition, 5 stored on the leader but not acknowledged by the replicas.`,
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no broker answers, 4 no such topic,
+partition or group, 5 stored on the leader but not acknowledged by the replicas.`,
 		Example: `  logbook cluster                                 # three brokers, for trying things
   logbook topic create flights --partitions 3
   echo "DTW:delayed" | logbook produce flights --key-separator :
@@ -82,6 +91,9 @@ partition, 5 stored on the leader but not acknowledged by the replicas.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
+	root.Version = version()
+	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
+	parent(root)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	var o globalFlags
 	o.flags(root)
@@ -90,6 +102,21 @@ partition, 5 stored on the leader but not acknowledged by the replicas.`,
 		statusCommand(&o), failoverCommand(&o), recoverCommand(&o), inspectCommand(&o), repairCommand(&o), benchCommand(&o), healthCommand(), simCommand(&o),
 	)
 	return root
+}
+
+// version says which build this is.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	v := info.Main.Version
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && len(s.Value) >= 12 {
+			v += " " + s.Value[:12]
+		}
+	}
+	return v + " " + info.GoVersion
 }
 
 // args makes wrong arguments a usage error.

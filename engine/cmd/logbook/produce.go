@@ -36,7 +36,10 @@ func produceCommand(o *globalFlags) *cobra.Command {
 		Use: "produce TOPIC", Short: "Send lines from standard input", Args: args(cobra.ExactArgs(1)),
 		Long: `Produce sends each line of standard input as a record, in batches. With --format json each
 line is a document like {"key":"DTW","value":"delayed","headers":{"source":"tower"}}, where
-key and value may be null.`,
+key and value may be null, or {"base64":"…"} for what is not text. It takes what consume --json
+prints; topic, partition and offset in it do not count.
+
+What fails is the first line that was not stored; the lines before it were.`,
 		Example: `  printf 'DTW:delayed\nORD:on time\n' | logbook produce flights --key-separator :`,
 		RunE:    func(cmd *cobra.Command, a []string) error { return p.run(cmd, a[0]) },
 	}
@@ -135,21 +138,71 @@ func (s *sending) finish() error {
 	return s.err
 }
 
+// maxLine is the longest line that is read.
+const maxLine = 32 << 20
+
+// input is a line that was read, or why there are no more.
+type input struct {
+	line []byte
+	err  error
+}
+
+// readLines reads lines on a goroutine of its own, which lasts as long as the reader: whoever
+// is interrupted does not wait for somebody to press Enter.
+func readLines(ctx context.Context, in io.Reader) <-chan input {
+	out := make(chan input, 64)
+	go func() {
+		defer close(out)
+		lines := bufio.NewReaderSize(in, 64<<10)
+		for {
+			line, err := readLine(lines)
+			select {
+			case out <- input{line, err}:
+			case <-ctx.Done():
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return out
+}
+
+// readLine reads a line with its end, at most maxLine bytes.
+func readLine(r *bufio.Reader) (line []byte, err error) {
+	for {
+		part, err := r.ReadSlice('\n')
+		line = append(line, part...)
+		if len(line) > maxLine {
+			return nil, fmt.Errorf("it has more than %d bytes, the limit for a line", maxLine)
+		}
+		if err != bufio.ErrBufferFull {
+			return line, err
+		}
+	}
+}
+
 // feed reads records and hands them on.
 func (p *producing) feed(ctx context.Context, in io.Reader, s *sending, read func(n int)) (int64, error) {
-	lines := bufio.NewReaderSize(in, 64<<10)
+	lines := readLines(ctx, in)
 	for n := int64(0); ; n++ {
-		line, err := lines.ReadBytes('\n')
-		if len(line) == 0 && err != nil {
-			if err == io.EOF {
-				err = nil
-			}
-			return n, err
+		var next input
+		select {
+		case next = <-lines:
+		case <-ctx.Done():
+			return n, ctx.Err()
 		}
-		read(len(line))
-		r, perr := p.record(bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r")))
-		if perr != nil {
-			return n, fmt.Errorf("line %d: %w", n+1, perr)
+		if len(next.line) == 0 && next.err != nil {
+			if next.err == io.EOF {
+				return n, nil
+			}
+			return n, fmt.Errorf("line %d: %w", n+1, next.err)
+		}
+		read(len(next.line))
+		r, err := p.record(bytes.TrimSuffix(next.line, []byte("\n")))
+		if err != nil {
+			return n, fmt.Errorf("line %d: %w", n+1, err)
 		}
 		if err := s.send(ctx, r); err != nil {
 			return n, err
@@ -160,24 +213,9 @@ func (p *producing) feed(ctx context.Context, in io.Reader, s *sending, read fun
 func (p *producing) record(line []byte) (record.Record, error) {
 	var r record.Record
 	if p.format == "json" {
-		var d struct {
-			Key     *string           `json:"key"`
-			Value   *string           `json:"value"`
-			Headers map[string]string `json:"headers"`
-		}
-		dec := json.NewDecoder(bytes.NewReader(line))
-		dec.DisallowUnknownFields()
-		if err := dec.Decode(&d); err != nil {
-			return r, fmt.Errorf(`it must be like {"key":"k","value":"v"}: %w`, err)
-		}
-		if d.Key != nil {
-			r.Key = []byte(*d.Key)
-		}
-		if d.Value != nil {
-			r.Value = []byte(*d.Value)
-		}
-		for k, v := range d.Headers {
-			r.Headers = append(r.Headers, record.Header{Key: k, Value: []byte(v)})
+		var err error
+		if r, err = parseRecord(line); err != nil {
+			return r, err
 		}
 	} else {
 		r.Value = line

@@ -88,6 +88,9 @@ what the others do; it is started again when you press Enter, or with its number
 				defer os.RemoveAll(tmp)
 				dir = tmp
 			}
+			if first == 0 && !cmd.Flags().Changed("kafka-first-port") {
+				kafka = 0 // free ports are asked for
+			}
 			t := &trial{dir: dir, controller: ctl, acks: acks, out: cmd.OutOrStdout(), running: map[int]*exec.Cmd{}}
 			if err := t.addresses(n, first, kafka); err != nil {
 				return err
@@ -194,6 +197,7 @@ func (t *trial) start(ctx context.Context, id int) error {
 		"--data", filepath.Join(t.dir, fmt.Sprint("broker-", id)), "--peers", strings.Join(peers, ","), "--controller", t.controller, "--acks", t.acks, "--log-format", "json")
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 15 * time.Second
+	endWithParent(cmd)
 	logs, err := cmd.StderrPipe()
 	if err != nil {
 		return err

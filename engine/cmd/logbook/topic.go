@@ -1,8 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,10 +17,21 @@ import (
 func topicCommand(o *globalFlags) *cobra.Command {
 	cmd := &cobra.Command{Use: "topic", Short: "Make, list and describe topics"}
 	var t wire.CreateTopic
+	var set []string
 	create := &cobra.Command{
 		Use: "create NAME", Short: "Make a topic", Args: args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, a []string) error {
 			t.Name = a[0]
+			changes, err := settingArgs(set, nil)
+			if err != nil {
+				return err
+			}
+			for name, v := range changes {
+				if t.Settings == nil {
+					t.Settings = map[string]string{}
+				}
+				t.Settings[name] = *v
+			}
 			return o.with(func(c *client.Client) error {
 				made, err := c.CreateTopic(cmd.Context(), t)
 				if err != nil {
@@ -29,9 +43,12 @@ func topicCommand(o *globalFlags) *cobra.Command {
 			})
 		},
 	}
-	create.Flags().IntVarP(&t.Partitions, "partitions", "p", 1, "how many; cannot be changed later")
+	create.Flags().IntVarP(&t.Partitions, "partitions", "p", 1, "how many; there can be more later, and never fewer")
 	create.Flags().IntVarP(&t.Replication, "replication", "r", 0, "replicas of each; 0: one for each broker, at most 3")
-	create.Flags().StringVar(&t.Partitioner, "router", "murmur2", "the rule that keys follow: murmur2, sha256 or fnv1a")
+	create.Flags().StringVar(&t.Partitioner, "partitioner", "murmur2", "the rule that keys follow: murmur2, sha256 or fnv1a")
+	create.Flags().StringVar(&t.Partitioner, "router", "murmur2", "")
+	_ = create.Flags().MarkHidden("router") // what it was called
+	create.Flags().StringArrayVar(&set, "set", nil, "a setting: name=value, such as retention.ms=3600000")
 	list := &cobra.Command{
 		Use: "list", Short: "List the topics", Args: args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -64,11 +81,84 @@ func topicCommand(o *globalFlags) *cobra.Command {
 					for i, p := range m.Topics[0].Partitions {
 						fmt.Fprintf(w, "%s/%d\t%s\t%d\t%s\t%s\n", a[0], i, who(p.Leader), p.LeaderEpoch, ids(p.Replicas), ids(p.ISR))
 					}
+					for _, name := range slices.Sorted(maps.Keys(m.Topics[0].Settings)) {
+						fmt.Fprintf(w, "%s=%s\n", name, m.Topics[0].Settings[name])
+					}
 				})
 			})
 		},
 	}
-	cmd.AddCommand(create, list, describe)
+	cmd.AddCommand(create, list, describe, alterTopicCommand(o), deleteTopicCommand(o))
+	return parent(cmd)
+}
+
+// settingArgs reads settings from flags: name=value, and names to take back.
+func settingArgs(set, unset []string) (map[string]*string, error) {
+	out := map[string]*string{}
+	for _, s := range set {
+		name, value, ok := strings.Cut(s, "=")
+		if !ok || name == "" {
+			return nil, usageError{fmt.Errorf("--set %q must be name=value", s)}
+		}
+		out[name] = &value
+	}
+	for _, name := range unset {
+		out[name] = nil
+	}
+	return out, nil
+}
+
+func alterTopicCommand(o *globalFlags) *cobra.Command {
+	var partitions int
+	var set, unset []string
+	cmd := &cobra.Command{
+		Use: "alter NAME", Short: "Give a topic more partitions, or change its settings", Args: args(cobra.ExactArgs(1)),
+		Long: "Alter changes a topic while it is used. More partitions move keys: records of one key written before and after\nmay be in different ones.",
+		RunE: func(cmd *cobra.Command, a []string) error {
+			changes, err := settingArgs(set, unset)
+			if err != nil {
+				return err
+			}
+			if partitions == 0 && len(changes) == 0 {
+				return usageError{errors.New("say what to change: --partitions, --set or --unset")}
+			}
+			return o.with(func(c *client.Client) error {
+				if err := c.AlterTopic(cmd.Context(), wire.AlterTopic{Name: a[0], Partitions: partitions, Settings: changes}); err != nil {
+					return err
+				}
+				return o.print(cmd.OutOrStdout(), map[string]any{"topic": a[0]}, func(w io.Writer) { fmt.Fprintf(w, "changed %s\n", a[0]) })
+			})
+		},
+	}
+	cmd.Flags().IntVarP(&partitions, "partitions", "p", 0, "how many there are to be")
+	cmd.Flags().StringArrayVar(&set, "set", nil, "a setting: name=value")
+	cmd.Flags().StringArrayVar(&unset, "unset", nil, "a setting that goes back to its default")
+	return cmd
+}
+
+func deleteTopicCommand(o *globalFlags) *cobra.Command {
+	return &cobra.Command{
+		Use: "delete NAME", Short: "Delete a topic, with all its records", Args: args(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, a []string) error {
+			return o.with(func(c *client.Client) error {
+				if err := c.DeleteTopic(cmd.Context(), a[0]); err != nil {
+					return err
+				}
+				return o.print(cmd.OutOrStdout(), map[string]any{"topic": a[0]}, func(w io.Writer) { fmt.Fprintf(w, "deleted %s\n", a[0]) })
+			})
+		},
+	}
+}
+
+// parent makes a command that only has others below it refuse what it does not know.
+func parent(cmd *cobra.Command) *cobra.Command {
+	cmd.Args = func(cmd *cobra.Command, a []string) error {
+		if len(a) > 0 {
+			return usageError{fmt.Errorf("there is no %s %s", cmd.CommandPath(), a[0])}
+		}
+		return nil
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	return cmd
 }
 
@@ -191,12 +281,33 @@ func groupCommand(o *globalFlags) *cobra.Command {
 				if err != nil {
 					return err
 				}
+				if g.State == "Empty" && g.Generation == 0 && len(g.Offsets) == 0 {
+					return &unknownGroup{a[0]}
+				}
 				return o.print(cmd.OutOrStdout(), g, func(w io.Writer) { describeGroup(w, g) })
 			})
 		},
 	}
-	cmd.AddCommand(list, describe, resetCommand(o))
-	return cmd
+	remove := &cobra.Command{
+		Use: "delete NAME", Short: "Delete a group that has no members, with its committed offsets", Args: args(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, a []string) error {
+			return o.with(func(c *client.Client) error {
+				if err := c.DeleteGroup(cmd.Context(), a[0]); err != nil {
+					return err
+				}
+				return o.print(cmd.OutOrStdout(), map[string]any{"group": a[0]}, func(w io.Writer) { fmt.Fprintf(w, "deleted %s\n", a[0]) })
+			})
+		},
+	}
+	cmd.AddCommand(list, describe, resetCommand(o), remove)
+	return parent(cmd)
+}
+
+// unknownGroup: nobody has joined a group of that name, or committed to it.
+type unknownGroup struct{ name string }
+
+func (e *unknownGroup) Error() string {
+	return fmt.Sprintf("there is no group %q", e.name)
 }
 
 func describeGroup(w io.Writer, g wire.DescribeGroupReply) {
