@@ -36,7 +36,7 @@ the next record gets offset 5`},
         65  log.meta
       8192  mark`},
 		{Number: 6, Body: cell06, Source: "README.md:115", Want: `close: <nil>
-        72  00000000000000000000.index
+        88  00000000000000000000.index
        968  00000000000000000000.log
        115  checkpoint
          0  lock
@@ -57,7 +57,7 @@ close: <nil>
 1 index is back`},
 		{Number: 12, Body: cell12, Source: "README.md:256", Want: `*commitlog.LockedError
 commitlog: offset 20000 is not there: the log holds offsets from 0 up to its log end offset 20000, exclusive
-commitlog: record 0 has 2097152 bytes, the limit is 1048576; split it or raise the limit in Options
+commitlog: record 0 has 2097152 bytes, the limit is 1048576; split it, or raise the limit: max.message.bytes of the topic, or commitlog.Options
 *commitlog.NotALogError`},
 	})
 }

@@ -30,7 +30,7 @@ the next record gets offset 5 <nil>
 format 2, log start offset 0, log end offset 6
 00000000000000000000.log  offsets 0 to 5      968 bytes  active, durable to byte 968, 67107896 zeros preallocated`},
 		{Number: 8, Body: cell08, Source: "README.md:127", Want: ""},
-		{Number: 9, Body: cell09, Source: "README.md:134", Want: "commitlog: …/03-cut/00000000000000000000.log at byte 645 (offset 4) is damaged: the file ends at byte 645, 806 bytes up to offset 5 were synced; nothing was changed: restore the file from a replica or a backup"},
+		{Number: 9, Body: cell09, Source: "README.md:134", Want: "commitlog: …/03-cut/00000000000000000000.log at byte 645 (offset 4) is damaged: the file ends at byte 645, 806 bytes up to offset 5 were synced; nothing was changed: restore the file from a replica or a backup, or see what logbook repair would keep"},
 		{Number: 11, Body: cell11, Source: "README.md:187", Want: `format 0: 2704 flips,  384 reported, 2320 served as truth
 format 1: 2776 flips,  387 reported, 2389 served as truth
 format 2: 3880 flips, 3880 reported,    0 served as truth`},

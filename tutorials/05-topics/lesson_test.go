@@ -46,7 +46,7 @@ topic "flights" exists already; open it`},
 		{Number: 9, Body: cell09, Source: "README.md:205", Want: `DTW: on a 64-bit machine 2, on a 32-bit machine 2, here 2
 LAS: on a 64-bit machine 3, on a 32-bit machine -1, here 3`},
 		{Number: 10, Body: cell10, Source: "README.md:233", Want: `broker/1 topic/flights partition/flights/0 partition/flights/1 partition/flights/2 partition/flights/3 <nil>
-engine: metadata: the decisions in …/05-topics/__cluster_metadata cannot be read: commitlog: …/05-topics/__cluster_metadata/00000000000000000000.log at byte 95 (offset 1) is damaged: bytes that are no frame: format 2: crc at byte 17: stored …, computed …: checksum does not match; nothing was changed: restore the file from a replica or a backup`},
+engine: metadata: the decisions in …/05-topics/__cluster_metadata cannot be read: commitlog: …/05-topics/__cluster_metadata/00000000000000000000.log at byte 95 (offset 1) is damaged: bytes that are no frame: format 2: crc at byte 17: stored …, computed …: checksum does not match; nothing was changed: restore the file from a replica or a backup, or see what logbook repair would keep`},
 	})
 }
 

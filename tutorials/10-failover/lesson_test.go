@@ -54,9 +54,9 @@ broker 1  follower, not in sync  0:DTW-ATL  1:ORD-LGA  2:SEA-SFO  3:BOS-DCA
 broker 2  leader, unknown
 broker 3  follower, unknown
 high watermark unknown`},
-		{Number: 8, Body: cell08, Source: "README.md:176", Want: `4 {"partition":{"topic":"flights","partition":0,"assignment":{"version":1,"leader":1,"epoch":1,"replicas":[1,2,3],"isr":[1,2,3]}}}
-5 {"partition":{"topic":"flights","partition":0,"assignment":{"version":2,"leader":2,"epoch":2,"replicas":[1,2,3],"isr":[2,3]}}}
-6 {"partition":{"topic":"flights","partition":0,"assignment":{"version":3,"leader":2,"epoch":3,"replicas":[1,2,3],"isr":[2,3]}}}`},
+		{Number: 8, Body: cell08, Source: "README.md:176", Want: `4 {"partition":{"topic":"flights","topic_id":"…","partition":0,"assignment":{"version":1,"leader":1,"epoch":1,"replicas":[1,2,3],"isr":[1,2,3]}}}
+5 {"partition":{"topic":"flights","topic_id":"…","partition":0,"assignment":{"version":2,"leader":2,"epoch":2,"replicas":[1,2,3],"isr":[2,3]}}}
+6 {"partition":{"topic":"flights","topic_id":"…","partition":0,"assignment":{"version":3,"leader":2,"epoch":3,"replicas":[1,2,3],"isr":[2,3]}}}`},
 		{Number: 14, Body: cell14, Source: "README.md:277", Want: "it chose broker 1: acknowledged records are lost"},
 	})
 }
