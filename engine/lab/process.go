@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -19,6 +21,8 @@ import (
 type brokerProcess struct {
 	PID     int    `json:"pid"`
 	Address string `json:"address"`
+	Kafka   string `json:"kafka"` // for Kafka's clients
+	Data    string `json:"data"`  // its directory: what tells it from any other process
 }
 
 // lifetime is the longest that a broker stays whose lesson was left in the middle.
@@ -32,7 +36,9 @@ func readBroker(lesson string) (p brokerProcess, ok bool) {
 		return p, false
 	}
 	must(err)
-	must(json.Unmarshal(data, &p))
+	if json.Unmarshal(data, &p) != nil || p.PID <= 0 {
+		return brokerProcess{}, false // a cell was interrupted while it was written: there is no broker
+	}
 	return p, true
 }
 
@@ -42,11 +48,15 @@ func readBroker(lesson string) (p brokerProcess, ok bool) {
 func StartBroker(lesson string) string {
 	StopBroker(lesson)
 	Fresh(lesson)
+	return startBroker(lesson, freeAddress(), freeAddress())
+}
+
+// freeAddress finds a port that nobody listens at.
+func freeAddress() string {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must(err)
-	address := ln.Addr().String()
-	must(ln.Close())
-	return startBroker(lesson, address)
+	defer ln.Close()
+	return ln.Addr().String()
 }
 
 // RestartBroker starts a broker again that was killed, with its data, where it was.
@@ -55,10 +65,10 @@ func RestartBroker(lesson string) string {
 	if !ok {
 		panic("lab: there was no broker to start again; run the lesson from the top")
 	}
-	return startBroker(lesson, p.Address)
+	return startBroker(lesson, p.Address, p.Kafka)
 }
 
-func startBroker(lesson, address string) string {
+func startBroker(lesson, address, kafka string) string {
 	binary := filepath.Join(projectRoot(), ".build", "lab", "logbook")
 	must(os.MkdirAll(filepath.Dir(binary), 0o755))
 	fresh := fmt.Sprintf("%s.%d", binary, os.Getpid())
@@ -70,16 +80,22 @@ func startBroker(lesson, address string) string {
 	must(os.Rename(fresh, binary)) // another lesson may be running the old one
 	_, port, err := net.SplitHostPort(address)
 	must(err)
+	_, kafkaPort, err := net.SplitHostPort(kafka)
+	must(err)
+	dataDir := filepath.Join(Dir(lesson), "data")
 	logs, err := os.Create(filepath.Join(Dir(lesson), "broker.log"))
 	must(err)
 	defer logs.Close()
-	cmd := exec.Command(binary, "serve", "--broker-port", port, "--port", "0", "--data", filepath.Join(Dir(lesson), "data"), "--lifetime", lifetime)
+	cmd := exec.Command(binary, "serve", "--broker-port", port, "--kafka-port", kafkaPort, "--port", "0", "--data", dataDir, "--lifetime", lifetime)
 	cmd.Stdout, cmd.Stderr = logs, logs
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // not to go with the cell
 	must(cmd.Start())
-	data, err := json.Marshal(brokerProcess{cmd.Process.Pid, address})
+	data, err := json.Marshal(brokerProcess{cmd.Process.Pid, address, kafka, dataDir})
 	must(err)
-	must(os.WriteFile(brokerFile(lesson), data, 0o644))
+	// In one step: an interrupted cell leaves the old file or the new one.
+	half := fmt.Sprintf("%s.%d", brokerFile(lesson), os.Getpid())
+	must(os.WriteFile(half, data, 0o600))
+	must(os.Rename(half, brokerFile(lesson)))
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	for range 1000 {
@@ -106,6 +122,15 @@ func Broker(lesson string) string {
 	return p.Address
 }
 
+// KafkaBroker returns the address of the lesson's broker for Kafka's clients.
+func KafkaBroker(lesson string) string {
+	p, ok := readBroker(lesson)
+	if !ok {
+		panic("lab: there is no broker; run the lesson from the top")
+	}
+	return p.Kafka
+}
+
 // KillBroker kills the lesson's broker as nothing else would: it gets to say nothing.
 func KillBroker(lesson string) {
 	p, ok := readBroker(lesson)
@@ -125,11 +150,10 @@ func StopBroker(lesson string) {
 	must(os.Remove(brokerFile(lesson)))
 }
 
-// end signals a process, if it is the broker that was started, and waits until nobody
-// listens at its address.
+// end signals a process, if it is the broker that was started, and waits until it has ended.
 func end(p brokerProcess, signal syscall.Signal) {
-	if !listens(p.Address) {
-		return // it is gone, and its number may be another's by now
+	if !p.runs() {
+		return // its number may be another's by now
 	}
 	if err := syscall.Kill(p.PID, signal); errors.Is(err, syscall.ESRCH) {
 		return
@@ -137,7 +161,7 @@ func end(p brokerProcess, signal syscall.Signal) {
 		must(err)
 	}
 	for range 2000 {
-		if !listens(p.Address) {
+		if !p.runs() {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -145,12 +169,12 @@ func end(p brokerProcess, signal syscall.Signal) {
 	panic(fmt.Sprintf("lab: the broker (process %d) does not end", p.PID))
 }
 
-func listens(address string) bool {
-	c, err := net.Dial("tcp", address)
-	if err == nil {
-		c.Close()
-	}
-	return err == nil
+// runs reports whether the process of that number is the broker: its arguments name the
+// directory.
+func (p brokerProcess) runs() bool {
+	out, err := exec.Command("ps", "-o", "stat=,args=", "-p", strconv.Itoa(p.PID)).Output()
+	line := strings.TrimSpace(string(out))
+	return err == nil && p.Data != "" && strings.Contains(line, p.Data) && !strings.HasPrefix(line, "Z")
 }
 
 // Python runs a script with the Python client at hand, and prints what it prints.
