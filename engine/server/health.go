@@ -2,19 +2,42 @@ package server
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 )
 
-// Health is the answer to GET /api/health.
+// Health is the answer to GET /api/health and GET /api/ready.
 type Health struct {
-	Status  string `json:"status" doc:"ok"`
-	Service string `json:"service" doc:"LOGBOOK_APP_NAME"`
+	Status   string   `json:"status" doc:"ok, or degraded where there is something that the broker cannot do"`
+	Service  string   `json:"service" doc:"LOGBOOK_APP_NAME"`
+	Problems []string `json:"problems,omitempty" doc:"what it cannot do, and why"`
 }
 
-// Health answers GET /api/health: the process is there, and answers.
-func (s Settings) Health() http.Handler {
+// Problems says what the broker cannot do: replicas that it cannot use.
+func (b *Server) Problems() []string {
+	var out []string
+	for _, p := range b.service.Unusable() {
+		out = append(out, fmt.Sprintf("%s: %v", p, b.service.Problem(p)))
+	}
+	return out
+}
+
+// Health answers GET /api/health: the process is there, and answers, with 200.
+func (b *Server) Health(s Settings) http.Handler { return b.answerHealth(s, http.StatusOK) }
+
+// Ready answers GET /api/ready: with 200 where the broker can do all that it should, else 503.
+func (b *Server) Ready(s Settings) http.Handler {
+	return b.answerHealth(s, http.StatusServiceUnavailable)
+}
+
+func (b *Server) answerHealth(s Settings, otherwise int) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		h := Health{Status: "ok", Service: s.AppName, Problems: b.Problems()}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(Health{Status: "ok", Service: s.AppName}) // who went away need not be told
+		if len(h.Problems) > 0 {
+			h.Status = "degraded"
+			w.WriteHeader(otherwise)
+		}
+		_ = json.NewEncoder(w).Encode(h) // who went away need not be told
 	})
 }

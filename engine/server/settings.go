@@ -13,6 +13,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -47,6 +48,7 @@ type Settings struct {
 	MinInSync  int                         // LOGBOOK_MIN_IN_SYNC: for quorum and all; 0: 2 with three brokers or more, else 1
 	Retention  commitlog.Retention         // LOGBOOK_RETENTION_AGE, LOGBOOK_RETENTION_BYTES: 0 keeps all
 	CheckEvery time.Duration               // LOGBOOK_HEALTH_EVERY: between checks of a peer
+	WebHosts   []string                    // LOGBOOK_WEB_HOSTS: names by which HTTP may be asked for, besides localhost and addresses
 	Lag        time.Duration               // LOGBOOK_LAG_TIMEOUT: an in-sync follower that lags so long counts no more
 	Gone       time.Duration               // LOGBOOK_UNREACHABLE_TIMEOUT: likewise one that cannot be reached
 	Lifetime   time.Duration               // LOGBOOK_LIFETIME: shut down after so long; 0: never
@@ -154,6 +156,12 @@ var settings = []setting{
 	}},
 	{"LOGBOOK_HEALTH_EVERY", "a duration from 10ms to 1m", "500ms", func(s *Settings, v string) bool {
 		return setDuration(&s.CheckEvery, v) && s.CheckEvery >= 10*time.Millisecond && s.CheckEvery <= time.Minute
+	}},
+	{"LOGBOOK_WEB_HOSTS", "host names, with commas", "", func(s *Settings, v string) bool {
+		for name := range strings.SplitSeq(v, ",") {
+			s.WebHosts = append(s.WebHosts, strings.TrimSpace(name))
+		}
+		return !slices.ContainsFunc(s.WebHosts, func(h string) bool { return h == "" || strings.ContainsAny(h, " /:") })
 	}},
 	{"LOGBOOK_LAG_TIMEOUT", "a duration from 100ms on", "10s", func(s *Settings, v string) bool {
 		return setDuration(&s.Lag, v) && s.Lag >= 100*time.Millisecond

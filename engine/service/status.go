@@ -72,6 +72,9 @@ func (s *Service) Unusable() []Partition {
 	return slices.DeleteFunc(s.node.Partitions(), func(p Partition) bool { return s.node.Report(p).Err == nil })
 }
 
+// Problem is why this broker cannot use its replica of a partition; nil if it can.
+func (s *Service) Problem(p Partition) error { return s.node.Report(p).Err }
+
 // reports asks a broker about replicas, this one too. done gets a report for each, in order.
 func (s *Service) reports(id BrokerID, ps []Partition, done func([]ReplicaReport, error)) {
 	if id == s.cfg.ID {

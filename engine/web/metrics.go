@@ -1,6 +1,7 @@
 package web
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,6 +28,9 @@ var (
 	produce     = desc("produce_seconds", "From a produce's append to its acknowledgement.")
 	logEnd      = desc("log_end_offset", "Log end offset of a replica on this broker.", "topic", "partition")
 	highMark    = desc("high_watermark", "High watermark, as this broker knows it.", "topic", "partition")
+	usable      = desc("replica_usable", "0 where this broker cannot use its replica: damaged, missing, or refused by the disk.", "topic", "partition")
+	kafkaIn     = desc("kafka_requests_total", "Requests of Kafka's clients, by name.", "request")
+	kafkaConns  = desc("kafka_connections", "Open connections of Kafka's clients.")
 	leads       = desc("leader", "1 where this broker leads the partition.", "topic", "partition")
 )
 
@@ -40,6 +44,18 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, kind, v, labels...)
 	}
 	one(connections, prometheus.GaugeValue, float64(n.Connections))
+	one(kafkaConns, prometheus.GaugeValue, float64(c.b.Kafka().Connections()))
+	for name, n := range c.b.Kafka().Requests() {
+		one(kafkaIn, prometheus.CounterValue, float64(n), name)
+	}
+	bad := c.b.Service().Unusable()
+	for p := range c.b.Service().Sizes() {
+		ok := 1.0
+		if slices.Contains(bad, p) {
+			ok = 0
+		}
+		one(usable, prometheus.GaugeValue, ok, p.Topic, strconv.Itoa(p.ID))
+	}
 	one(refused, prometheus.CounterValue, float64(n.Refused))
 	one(badFrames, prometheus.CounterValue, float64(n.BadFrames))
 	for d, by := range map[*prometheus.Desc]map[string]int64{requests: n.Requests, failures: n.Errors, recordsIn: n.RecordsIn, recordsOut: n.RecordsOut} {

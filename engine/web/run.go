@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -43,6 +44,12 @@ func Run(ctx context.Context, s server.Settings, logger *slog.Logger) error {
 		default:
 			return errors.Join(fmt.Errorf("cannot listen on %s (set LOGBOOK_HOST and LOGBOOK_KAFKA_PORT): %w", s.KafkaAddress(), err), b.Close(), ln.Close(), web.Close())
 		}
+	}
+	if ip := net.ParseIP(s.Host); s.Token == "" && ip != nil && ip.IsUnspecified() {
+		logger.Warn("everybody who can reach this machine can read and write: set LOGBOOK_TOKEN, or bind to one address with LOGBOOK_HOST")
+	}
+	if cfg.ServerTLS != nil {
+		web = tls.NewListener(web, cfg.ServerTLS)
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

@@ -33,7 +33,8 @@ var pageFiles embed.FS
 // and its interactive documentation, and metrics. Nothing it serves needs the internet.
 func Handler(b *server.Server, s server.Settings, logger *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /api/health", s.Health())
+	mux.Handle("GET /api/health", b.Health(s))
+	mux.Handle("GET /api/ready", b.Ready(s))
 	cfg := huma.DefaultConfig("Logbook", "1")
 	cfg.Info.Description = "What a broker knows: brokers, topics, partitions, groups. Reading only; records travel by the protocol of engine/wire."
 	cfg.DocsPath = "" // its pages come from the internet
@@ -50,17 +51,10 @@ func Handler(b *server.Server, s server.Settings, logger *slog.Logger) http.Hand
 	if err != nil {
 		panic(err) // it is embedded
 	}
-	mux.Handle("GET /{$}", http.FileServerFS(page))
-	return logRequests(secure(mux), logger)
-}
-
-// secure sets headers that keep other sites from using the page.
-func secure(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("X-Content-Type-Options", "nosniff")
-		w.Header().Set("X-Frame-Options", "DENY")
-		next.ServeHTTP(w, r)
-	})
+	for _, path := range []string{"/{$}", "/style.css", "/app.js"} {
+		mux.Handle("GET "+path, http.FileServerFS(page))
+	}
+	return logRequests(secure(guard(mux, s), s), logger)
 }
 
 // reply is an operation's answer.

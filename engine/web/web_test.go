@@ -5,8 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os/exec"
 	"strings"
 	"testing"
@@ -148,4 +150,35 @@ func TestPageInABrowser(t *testing.T) {
 	}
 	stop()
 	require.NoError(t, <-done)
+}
+
+// The API asks for the token where there is one, health does not, and neither answers to a
+// name that is not the broker's.
+func TestStrangersOverHTTP(t *testing.T) {
+	s := server.DefaultSettings()
+	s.Token = "sixteen characters"
+	s.WebHosts = []string{"logbook.example"}
+	b, err := server.Open(server.Config{ID: 1, Data: t.TempDir(), Token: s.Token})
+	require.NoError(t, err)
+	defer b.Close()
+	h := web.Handler(b, s, slog.New(slog.DiscardHandler))
+	ask := func(path, host, user, password string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(http.MethodGet, "http://"+host+path, nil)
+		if password != "" {
+			r.SetBasicAuth(user, password)
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w
+	}
+	for _, path := range []string{"/", "/app.js", "/metrics", "/api/v1/topics", "/openapi.json", "/docs/"} {
+		require.Equal(t, http.StatusUnauthorized, ask(path, "localhost:8000", "", "").Code, path)
+		require.Equal(t, http.StatusUnauthorized, ask(path, "localhost:8000", "x", "wrong").Code, path)
+		require.Equal(t, http.StatusOK, ask(path, "localhost:8000", "x", s.Token).Code, path)
+	}
+	require.Equal(t, http.StatusOK, ask("/api/health", "127.0.0.1", "", "").Code)
+	require.Equal(t, http.StatusOK, ask("/api/ready", "[::1]:80", "", "").Code)
+	require.Equal(t, http.StatusMisdirectedRequest, ask("/", "evil.example", "x", s.Token).Code)
+	require.Equal(t, http.StatusOK, ask("/", "logbook.example", "x", s.Token).Code)
+	require.Contains(t, ask("/", "localhost", "x", s.Token).Header().Get("Content-Security-Policy"), "default-src 'self';")
 }
