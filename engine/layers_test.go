@@ -20,11 +20,11 @@ import (
 // it may import all that is above, and that itself.
 var besides = map[string]string{
 	"transcript": "", "record/recordtest": "record", "commitlog/logtest": "commitlog", "topic/topictest": "topic", "consumer/offsettest": "consumer",
-	"group/grouptest": "sim", "controller/controllertest": "controller", "replica/replicatest": "sim", "server/servertest": "server", "kafkatest": "server", "mutate": "",
+	"group/grouptest": "sim", "controller/controllertest": "controller", "replica/replicatest": "sim", "server/servertest": "server", "kafkatest": "server", "mutate": "", "chaos": "cmd/logbook",
 }
 
 // freely are the packages that may use more than the standard library.
-var freely = []string{"record/compression", "kafka", "sim", "transcript", "web", "lab", "cmd/logbook", "replica/replicatest", "group/grouptest"}
+var freely = []string{"record/compression", "kafka", "sim", "transcript", "web", "lab", "cmd/logbook", "chaos", "replica/replicatest", "group/grouptest"}
 
 // layers reads the engine's packages from the list in doc.go, from the bottom up. The root
 // package is "".

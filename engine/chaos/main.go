@@ -1,0 +1,92 @@
+// Chaos runs three brokers as processes, lets clients write and read, does to the brokers
+// what happens to processes, and then counts: every record that was acknowledged must be
+// there once, in its producer's order, and a group must have been handed each of them.
+//
+//	go run ./engine/chaos --for 10m
+//
+// The clients are franz-go, whose producers are idempotent, and Logbook's own, as a member of
+// a group. What may be done to brokers: kill -9 of one, or of all at once; a pause, as of a
+// virtual machine (SIGSTOP); a stop in good order. The exit code is 1 where a promise is broken.
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+type options struct {
+	length     time.Duration
+	controller string
+	dir        string
+	seed       uint64
+	pause      time.Duration
+}
+
+func main() {
+	var o options
+	cmd := &cobra.Command{
+		Use: "chaos", Short: "Do to three brokers what happens to processes, and count the records", Args: cobra.NoArgs, SilenceUsage: true,
+		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), o) },
+	}
+	f := cmd.Flags()
+	f.DurationVar(&o.length, "for", time.Minute, "how long")
+	f.StringVar(&o.controller, "controller", "first-alive", "first-alive, or manual, where a person's failovers are done at once")
+	f.StringVar(&o.dir, "dir", "", "where the brokers keep their data; empty: a temporary directory, removed at the end")
+	f.Uint64Var(&o.seed, "seed", 1, "of what is done, in which order")
+	f.DurationVar(&o.pause, "every", 6*time.Second, "between one thing and the next")
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if cmd.ExecuteContext(ctx) != nil {
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o options) error {
+	if o.dir == "" {
+		dir, err := os.MkdirTemp("", "logbook-chaos-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		o.dir = dir
+	}
+	binary := filepath.Join(o.dir, "logbook")
+	if out, err := exec.CommandContext(ctx, "go", "build", "-o", binary, "./engine/cmd/logbook").CombinedOutput(); err != nil {
+		return fmt.Errorf("building the command (chaos runs in the project's root): %w\n%s", err, out)
+	}
+	t, err := newTown(binary, o)
+	if err != nil {
+		return err
+	}
+	defer t.end()
+	a, err := newAudit(ctx, t)
+	if err != nil {
+		return err
+	}
+	rng := rand.New(rand.NewPCG(o.seed, 0))
+	for end := time.Now().Add(o.length); time.Now().Before(end) && ctx.Err() == nil; {
+		what := t.disturb(rng)
+		if o.controller == "manual" {
+			t.failover(ctx)
+		}
+		fmt.Printf("%s left: %s; acknowledged %d, the group has %d\n", time.Until(end).Round(time.Second), what, a.count(), a.seenCount())
+		wait(ctx, o.pause)
+	}
+	t.calm()
+	return a.judge(ctx)
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
