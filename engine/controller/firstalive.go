@@ -146,7 +146,7 @@ func (c *FirstAlive) standings() []Standing {
 			p := Partition{Topic: name, ID: i}
 			s, ok := c.cfg.Standing(p)
 			if !ok || c.leaving {
-				s = Standing{Partition: p, Unusable: true}
+				s = Standing{Partition: p, Unusable: true, Passing: s.Passing && !c.leaving}
 			}
 			out = append(out, s)
 		}
@@ -184,7 +184,7 @@ func sameClaim(a, b LeadershipClaim) bool {
 // where nobody leads. Under a leader the length changes all the time, and is not asked for.
 func (c *FirstAlive) moved(next []Standing) bool {
 	return !slices.EqualFunc(next, c.state.Standings, func(a, b Standing) bool {
-		return a.Partition == b.Partition && a.Unusable == b.Unusable && a.LastEpoch == b.LastEpoch && (a.LogEndOffset == b.LogEndOffset || c.led(a.Partition))
+		return a.Partition == b.Partition && a.Unusable == b.Unusable && a.Passing == b.Passing && a.LastEpoch == b.LastEpoch && (a.LogEndOffset == b.LogEndOffset || c.led(a.Partition))
 	})
 }
 

@@ -123,4 +123,5 @@ type Standing struct {
 	LastEpoch    int32     `json:"last_epoch"`         // of its last record, -1: it has none
 	LogEndOffset int64     `json:"log_end"`            // when there was last no leader
 	Unusable     bool      `json:"unusable,omitempty"` // it can neither lead nor follow
+	Passing      bool      `json:"passing,omitempty"`  // unusable, but its records are there, and it may be usable again
 }

@@ -19,7 +19,8 @@ import (
 //     in-sync replica supports a claim unless its own log has gone on to a later epoch: a
 //     leader that was paused still claims those that left it.
 //   - Where nobody who is alive claims a partition, the live replica takes it whose log is
-//     newest: the last epoch counts, then the length, then the place on the list. One whose
+//     newest: who was in sync when somebody led last comes first, then the last epoch
+//     counts, then the length, then the place on the list. One whose
 //     log is damaged, missing, or refused by its disk leads nothing, and gives up what it led.
 //   - A broker is alive until it has failed to answer, a few times in a row. Taking silent
 //     ones for dead instead makes every broker a leader of everything while they start:
@@ -41,7 +42,8 @@ type Reckoning struct {
 	leaving   map[replica.BrokerID]bool // about to stop: not to be taken into a set in sync
 	claims    map[replica.BrokerID]map[Partition]LeadershipClaim
 	standings map[replica.BrokerID]map[Partition]Standing
-	seen      map[Partition]int32 // the highest epoch that was heard of
+	seen      map[Partition]int32           // the highest epoch that was heard of
+	last      map[Partition]LeadershipClaim // the latest claim that was heard, of whomever
 	parts     map[Partition]*replica.Assignment
 	order     []Partition // of parts, sorted
 	changes   []Decide    // not yet handed out
@@ -70,7 +72,7 @@ func NewReckoning(id replica.BrokerID, brokers []replica.BrokerID, opt Reckoning
 	c := &Reckoning{
 		id: id, opt: opt, brokers: sorted, fails: map[replica.BrokerID]int{}, heard: map[replica.BrokerID]bool{},
 		alive: map[replica.BrokerID]bool{}, leaving: map[replica.BrokerID]bool{}, claims: map[replica.BrokerID]map[Partition]LeadershipClaim{},
-		standings: map[replica.BrokerID]map[Partition]Standing{}, seen: map[Partition]int32{}, parts: map[Partition]*replica.Assignment{},
+		standings: map[replica.BrokerID]map[Partition]Standing{}, seen: map[Partition]int32{}, last: map[Partition]LeadershipClaim{}, parts: map[Partition]*replica.Assignment{},
 	}
 	for _, b := range sorted {
 		c.alive[b] = b == id || !opt.AssumeDead
@@ -116,6 +118,7 @@ func (c *Reckoning) RemoveTopic(name string) {
 	c.order = slices.DeleteFunc(c.order, mine)
 	maps.DeleteFunc(c.parts, func(p Partition, _ *replica.Assignment) bool { return mine(p) })
 	maps.DeleteFunc(c.seen, func(p Partition, _ int32) bool { return mine(p) })
+	maps.DeleteFunc(c.last, func(p Partition, _ LeadershipClaim) bool { return mine(p) })
 	for _, id := range c.brokers {
 		maps.DeleteFunc(c.claims[id], func(p Partition, _ LeadershipClaim) bool { return mine(p) })
 		maps.DeleteFunc(c.standings[id], func(p Partition, _ Standing) bool { return mine(p) })
@@ -204,6 +207,7 @@ func (c *Reckoning) Heard(peer replica.BrokerID, claims []LeadershipClaim) {
 			continue // nobody counted so far
 		}
 		c.claims[peer][claim.Partition] = claim
+		c.remember(claim)
 		c.seen[claim.Partition] = max(c.seen[claim.Partition], claim.LeaderEpoch)
 	}
 	c.reckon()
@@ -280,8 +284,19 @@ func (c *Reckoning) lead(p Partition, next *replica.Assignment) bool {
 	return true
 }
 
+// remember keeps the latest claim of a partition: who was in sync when somebody led last.
+func (c *Reckoning) remember(claim LeadershipClaim) {
+	if claim.LeaderEpoch >= c.last[claim.Partition].LeaderEpoch && len(claim.ISR) > 0 {
+		claim.ISR = slices.Clone(claim.ISR)
+		c.last[claim.Partition] = claim
+	}
+}
+
 // decide makes an assignment the present one.
 func (c *Reckoning) decide(p Partition, a *replica.Assignment, next replica.Assignment) {
+	if next.Leader == c.id {
+		c.remember(LeadershipClaim{Partition: p, LeaderEpoch: next.LeaderEpoch, ISR: next.ISR})
+	}
 	next.Version = a.Version + 1
 	*a = next
 	c.changes = append(c.changes, Decide{p, next.Clone()})
@@ -318,8 +333,20 @@ func (c *Reckoning) support(p Partition, leader replica.BrokerID, claim Leadersh
 }
 
 // newest returns the living replica whose log is newest, as far as is known, and of equals
-// the first on the list.
+// the first on the list. Who was in sync when somebody led last comes before all others: a
+// length that was heard while somebody led is old.
 func (c *Reckoning) newest(p Partition, replicas []replica.BrokerID) replica.BrokerID {
+	inSync := slices.DeleteFunc(slices.Clone(replicas), func(id replica.BrokerID) bool { return !slices.Contains(c.last[p].ISR, id) })
+	if best := c.newestOf(p, inSync); best != replica.None {
+		return best
+	}
+	if slices.ContainsFunc(inSync, func(id replica.BrokerID) bool { return c.alive[id] && c.standings[id][p].Passing }) {
+		return replica.None // it has what was acknowledged: better to wait for its disk
+	}
+	return c.newestOf(p, replicas)
+}
+
+func (c *Reckoning) newestOf(p Partition, replicas []replica.BrokerID) replica.BrokerID {
 	best := replica.None
 	var top Standing
 	for _, id := range replicas {

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"logbook/engine/commitlog"
 	"logbook/engine/controller"
 	"logbook/engine/metadata"
 	"logbook/engine/node"
@@ -122,7 +123,8 @@ func (s *Service) newController(image *metadata.Image) (controller.Machine, erro
 // standing says how far this broker's log of a partition has come.
 func (s *Service) standing(p Partition) (controller.Standing, bool) {
 	r := s.node.Report(p)
-	return controller.Standing{Partition: p, LastEpoch: r.LastEpoch, LogEndOffset: r.LogEndOffset}, r.Err == nil
+	passing := is[*commitlog.PoisonedError](r.Err) || is[*node.OpenReplicaError](r.Err)
+	return controller.Standing{Partition: p, LastEpoch: r.LastEpoch, LogEndOffset: r.LogEndOffset, Passing: passing}, r.Err == nil
 }
 
 // replicasOf returns the partitions of which a broker has a replica, in order.

@@ -32,7 +32,7 @@ func Promises() []Promise {
 				case f == Rot:
 					p.Promised, p.Why = false, "what rotted is refused, never served, and somebody has to copy it anew"
 				case f == Silence: // a stale member is fenced, whoever coordinates
-				case f == DiskError: // who cannot store does not acknowledge, whatever the level
+				case f == DiskError && (c.ByCommand || acks != "leader"): // who cannot store does not acknowledge; a leader that cannot gives up
 				case c.ByCommand && (f == Lossy || f == Slow): // a person asks again before they give a leader up
 				case acks == "leader":
 					p.Promised, p.Why = false, "a failover may lose what only the leader held"
