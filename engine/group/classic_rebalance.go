@@ -17,7 +17,7 @@ func (g *Classic) rebalance(now time.Time) {
 		m.Assignment = nil
 		if m.sync != 0 {
 			g.reply(ClassicReply{ID: m.sync, Err: ErrRebalanceInProgress, Generation: g.generation, Member: m.ID})
-			m.sync = 0
+			m.sync, m.expires = 0, now.Add(m.session) // it was there all the time
 		}
 	}
 	g.state, g.deadline = Preparing, now.Add(g.patience())

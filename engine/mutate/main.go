@@ -96,7 +96,7 @@ func (m mutant) run() (string, error) {
 	if m.seeds > 0 {
 		args = append(args, "./engine/sim", "-run", "TestPromises", "-seeds", fmt.Sprint(m.seeds))
 	} else {
-		args = append(args, "./engine/vfs", "./engine/commitlog", "./engine/commitlog/logtest", "./engine/node", "./engine/service")
+		args = append(args, "./engine/vfs", "./engine/commitlog", "./engine/commitlog/logtest", "./engine/node", "./engine/service", "./engine/group", "./engine/kafka")
 	}
 	out, err := exec.Command("go", args...).CombinedOutput()
 	if err == nil {

@@ -45,7 +45,7 @@ var replicationBugs = []change{
 	{"failed-shard-goes-on", "lets a coordinator go on after something could not be stored", "service/groups.go",
 		"			h.sh.end(unavailable(\"the group's state could not be stored: %v\", err))\n		default:", "			h.delivered(out)\n		default:"},
 	{"offsets-not-copied", "stores a group's state and forgets its commits", "service/groups.go",
-		"	records = append(records, offsetRecords(h.name, out.Commits)...)\n	if len", "	if len"},
+		"	records = append(records, offsetRecords(h.name, out.Commits, nil)...)\n	if len", "	if len"},
 	{"decision-before-stored", "lets a decision count before it is stored", "controller/manual.go",
 		"			m.emit(Persist{persist})\n			return\n", "			m.emit(Persist{persist})\n			m.take(c)\n			return\n"},
 	{"failover-to-anybody", "lets a replica that is not in sync lead", "controller/failover.go",

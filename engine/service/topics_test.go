@@ -196,3 +196,49 @@ func TestCompactedTopic(t *testing.T) {
 		assert.Less(t, n, 40, "broker %d", id)
 	}
 }
+
+// A commit below one that is beyond the end of the log is no step back: those records are
+// gone. The coordinator asks the partition's leader, who may be another broker.
+func TestCommitBelowOneThatIsBeyondTheEnd(t *testing.T) {
+	for _, brokersUp := range []int{1, 3} {
+		b := start(t, brokersUp, nil)
+		b.topic("flights", 3, 1)
+		b.until("groups have their topic", func() bool {
+			_, err := await(b, "a coordinator", func(done func(service.BrokerID, error)) { b.all[1].FindCoordinator("g", done) })
+			return err == nil
+		})
+		var at service.BrokerID
+		b.until("somebody coordinates", func() bool {
+			var err error
+			at, err = await(b, "a coordinator", func(done func(service.BrokerID, error)) { b.all[1].FindCoordinator("g", done) })
+			return err == nil && at != 0
+		})
+		set := func(reset bool, offset int64) error {
+			offsets := map[service.Partition]int64{}
+			for i := range 3 { // led by different brokers, where there are some
+				offsets[service.Partition{Topic: "flights", ID: i}] = offset
+			}
+			_, err := await(b, "a commit", func(done func(int, error)) {
+				b.all[at].SetOffsets("g", offsets, reset, func(err error) { done(0, err) })
+			})
+			return err
+		}
+		for i := range 3 {
+			for range 10 {
+				b.put(service.Partition{Topic: "flights", ID: i}, "x")
+			}
+		}
+		b.until("it is committed", func() bool { return set(false, 10) == nil })
+		assert.Equal(t, service.Regression, code(t, set(false, 5)).Code, "progress never goes back")
+		require.NoError(t, b.change(controller.TopicChange{Name: "flights", Delete: true}))
+		b.settled("it is gone", func(i *metadata.Image) bool { return i.Topic("flights") == nil })
+		b.topic("flights", 3, 1)
+		for i := range 3 {
+			for range 3 {
+				b.put(service.Partition{Topic: "flights", ID: i}, "y")
+			}
+		}
+		require.NoError(t, set(false, 3), "with %d brokers", brokersUp)
+		assert.Equal(t, service.Regression, code(t, set(false, 1)).Code)
+	}
+}
