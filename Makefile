@@ -14,9 +14,11 @@ AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 # What make check looks at, for example: make check PKG=./engine/replica
 PKG ?= ./engine/...
+# How long make chaos goes on.
+CHAOS ?= 10m
 
 .DEFAULT_GOAL := help
-.PHONY: help notebook test check lint tools linter weave unweave bench crash mutants fuzz clean
+.PHONY: help notebook test check lint tools linter weave unweave bench crash mutants chaos judges fuzz clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -63,6 +65,12 @@ crash: ## every crash state of the log's script, not only the part that make tes
 mutants: ## plant bugs in the log and in replication, and show that each is caught
 	go run ./engine/mutate
 
+chaos: ## three brokers as processes under kill -9, pauses and stops, with clients, for CHAOS
+	go run ./engine/chaos --for $(CHAOS)
+
+judges: ## test suites of Kafka clients against a broker; needs the internet and port 9092
+	engine/kafka/judges/run
+
 fuzz: ## every fuzz target for 30 seconds
 	@grep -rno 'func Fuzz[A-Za-z0-9]*' --include='*_test.go' engine | sed 's|\(.*\)/[^/]*:[0-9]*:func |./\1 |' | \
 	while read -r pkg target; do \
@@ -71,4 +79,4 @@ fuzz: ## every fuzz target for 30 seconds
 	done
 
 clean: ## remove everything that was built or installed
-	rm -rf "$(BUILD)"
+	rm -rf -- "$(BUILD)"

@@ -90,7 +90,7 @@ func (t *town) signal(i int, s syscall.Signal) {
 func (t *town) disturb(rng *rand.Rand) string {
 	i := rng.IntN(brokers)
 	away := time.Duration(500+rng.IntN(3000)) * time.Millisecond
-	what := ""
+	var what string
 	switch rng.IntN(8) {
 	case 0, 1, 2:
 		what = fmt.Sprintf("kill -9 of broker %d", i+1)

@@ -83,7 +83,7 @@ func (c *conn) metadata(q *kmsg.MetadataRequest) *kmsg.MetadataResponse {
 		return r
 	}
 	for _, t := range q.Topics {
-		found := (*metadata.Topic)(nil)
+		var found *metadata.Topic
 		code := kerr.UnknownTopicOrPartition.Code
 		switch {
 		case t.Topic != nil:

@@ -34,7 +34,9 @@ func (c *conn) createTopics(q *kmsg.CreateTopicsRequest) *kmsg.CreateTopicsRespo
 	for _, t := range q.Topics {
 		rt := kmsg.NewCreateTopicsResponseTopic()
 		rt.Topic = t.Topic
-		made, code, err := (*metadata.Topic)(nil), int16(0), error(nil)
+		var made *metadata.Topic
+		var code int16
+		var err error
 		if seen[t.Topic] > 1 {
 			code = kerr.InvalidRequest.Code
 			rt.ErrorMessage = kmsg.StringPtr("the topic is named more than once")
@@ -66,7 +68,7 @@ func (c *conn) createTopic(t kmsg.CreateTopicsRequestTopic, validateOnly bool) (
 		if t.NumPartitions != -1 || t.ReplicationFactor != -1 {
 			return nil, kerr.InvalidRequest.Code, nil
 		}
-		code := int16(0)
+		var code int16
 		if spec.Partitions, spec.Replication, code = c.assigned(t.ReplicaAssignment); code != 0 {
 			return nil, code, nil
 		}
@@ -154,7 +156,7 @@ func (c *conn) deleteTopics(q *kmsg.DeleteTopicsRequest) *kmsg.DeleteTopicsRespo
 	for _, t := range q.Topics {
 		rt := kmsg.NewDeleteTopicsResponseTopic()
 		rt.Topic, rt.TopicID = t.Topic, t.TopicID
-		found := (*metadata.Topic)(nil)
+		var found *metadata.Topic
 		if t.Topic != nil {
 			found = c.f.svc.Image().Topic(*t.Topic)
 		} else {

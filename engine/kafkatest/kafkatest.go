@@ -138,7 +138,9 @@ func (c *Cluster) end(b *broker, how func(*server.Server)) {
 		how(s)
 	}
 	stop()
-	<-done
+	if err := <-done; err != nil && c.opt.Logger != nil {
+		c.opt.Logger.Warn("a broker ended", "broker", b.id, "error", err)
+	}
 }
 
 func (c *Cluster) broker(id int) *broker {

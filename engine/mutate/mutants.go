@@ -91,7 +91,7 @@ var logBugs = []change{
 	{"rot-taken-for-a-torn-tail", "cuts what no crash can have torn", "commitlog/torn.go",
 		"		if lostSector(buf[:whole], at) {", "		if true {"},
 	{"new-although-marked", "takes a log without a checkpoint for new, whatever its mark says", "commitlog/recover.go",
-		"if err != nil || m.seq <= 1 && m.next == 0 {", "if true {"},
+		"if err != nil || m.seq <= 1 && m.next == 0 {", "if err != nil || m.seq <= 1 || true {"},
 	{"read-ahead-kept", "serves what was read ahead of a truncation", "commitlog/read.go",
 		"		if v.cuts != r.cuts {", "		if false {"},
 	{"own-name-unsynced", "relies on the name of a directory that somebody else made", "commitlog/recover.go",

@@ -23,16 +23,21 @@ func (b *Server) Problems() []string {
 }
 
 // Health answers GET /api/health: the process is there, and answers, with 200.
-func (b *Server) Health(s Settings) http.Handler { return b.answerHealth(s, http.StatusOK) }
+func (b *Server) Health(s Settings) http.Handler { return s.answerHealth(b.Problems, http.StatusOK) }
 
 // Ready answers GET /api/ready: with 200 where the broker can do all that it should, else 503.
 func (b *Server) Ready(s Settings) http.Handler {
-	return b.answerHealth(s, http.StatusServiceUnavailable)
+	return s.answerHealth(b.Problems, http.StatusServiceUnavailable)
 }
 
-func (b *Server) answerHealth(s Settings, otherwise int) http.Handler {
+// Health answers GET /api/health where there is no broker yet: the process is there.
+func (s Settings) Health() http.Handler {
+	return s.answerHealth(func() []string { return nil }, http.StatusOK)
+}
+
+func (s Settings) answerHealth(problems func() []string, otherwise int) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		h := Health{Status: "ok", Service: s.AppName, Problems: b.Problems()}
+		h := Health{Status: "ok", Service: s.AppName, Problems: problems()}
 		w.Header().Set("Content-Type", "application/json")
 		if len(h.Problems) > 0 {
 			h.Status = "degraded"

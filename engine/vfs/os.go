@@ -67,7 +67,7 @@ func (o osFS) MkdirAll(dir string) error {
 			return err
 		}
 	}
-	if err := o.SyncDir(parent); err != nil && !(there && errors.Is(err, fs.ErrPermission)) {
+	if err := o.SyncDir(parent); err != nil && (!there || !errors.Is(err, fs.ErrPermission)) {
 		return err // a parent that we may not read holds nothing that we made
 	}
 	durableDirs.Store(dir, true)
