@@ -90,6 +90,8 @@ func (s *structs) name(t reflect.Type) string {
 		return "bytes"
 	case t.Kind() == reflect.Slice:
 		return "[" + s.name(t.Elem()) + "]"
+	case t.Kind() == reflect.Pointer:
+		return s.name(t.Elem()) + " or null"
 	case t.Kind() == reflect.Map:
 		return "{" + s.name(t.Key()) + ": " + s.name(t.Elem()) + "}"
 	case t.Kind() == reflect.Struct:
