@@ -59,8 +59,8 @@ unweave: ## write the literate sources from edited notebooks
 bench: ## benchmarks, each beside a raw baseline
 	go test -run - -bench . -benchtime 2s ./engine/...
 
-crash: ## every crash state of the log's script, not only the part that make test runs
-	LOGBOOK_CRASH=all go test -count=1 -timeout 60m -run 'TestCrashEnumeration' -v ./engine/commitlog | grep -v '^=== '
+crash: ## every crash, disk error, flip and cut of a log's script, not only the part of make test
+	LOGBOOK_CRASH=all go test -count=1 -timeout 60m -run 'TestCrashEnumeration|TestEveryFlipAndCut|TestEveryFailingOperation|TestRepairKeepsEveryIntactRecord' -v ./engine/commitlog | grep -v '^=== '
 
 mutants: ## plant bugs in the log and in replication, and show that each is caught
 	go run ./engine/mutate

@@ -96,12 +96,13 @@ func TestRepairOfMissingFiles(t *testing.T) {
 // gives an offset of theirs again. What stood in the files before is still there.
 func TestRepairKeepsEveryIntactRecord(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
+	tries := 200 / everyNth(5)
 	for _, closed := range []bool{true, false} {
 		live := logToBreak(t, record.V2, closed)
 		for _, name := range live.Files("log") {
 			data, err := vfs.ReadFile(live, name, 1<<20)
 			require.NoError(t, err)
-			for range min(150, len(data)) {
+			for range min(tries, len(data)) {
 				at := rng.IntN(len(data))
 				for _, cut := range []bool{true, false} {
 					what := fmt.Sprintf("%s, closed %v, byte %d of %d, cut %v", name, closed, at, len(data), cut)
