@@ -113,7 +113,7 @@ func (c *conn) autoCreate(name string, may bool) (*metadata.Topic, int16) {
 		return nil, kerr.UnknownTopicOrPartition.Code
 	}
 	// The client is told to come again, as by Kafka: it is being made.
-	c.f.svc.CreateTopic(service.TopicSpec{Name: name, Partitions: c.f.cfg.Partitions}, func(*metadata.Topic, error) {})
+	c.f.svc.AutoCreateTopic(name, c.f.cfg.Partitions, func(*metadata.Topic, error) {})
 	if id := c.f.svc.ControllerID(); id != replica.None && id != c.f.svc.ID() {
 		return nil, kerr.UnknownTopicOrPartition.Code // another broker makes topics: ask it
 	}

@@ -171,7 +171,7 @@ func (c *coordinator) find(name string, check func(string) error, done func(Brok
 		found()
 		return
 	}
-	spec := controller.TopicSpec{Name: GroupsTopic, ID: internalID(GroupsTopic), Partitions: c.s.cfg.GroupPartitions}
+	spec := controller.TopicSpec{Name: GroupsTopic, ID: foundID(GroupsTopic), Partitions: c.s.cfg.GroupPartitions}
 	c.s.makeTopic(spec, func(_ *metadata.Topic, err error) {
 		switch {
 		case err == nil || is[*topic.ExistsError](err):

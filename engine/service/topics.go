@@ -72,6 +72,23 @@ func (s *Service) CreateTopic(spec controller.TopicSpec, done func(*metadata.Top
 	s.makeTopic(spec, done)
 }
 
+// AutoCreateTopic makes a topic because a client wrote to it. Clients do that on several
+// brokers at once; where no single broker makes topics, the id is one that each of them finds,
+// so that they make the same topic and not two of one name.
+//
+// Errors: those of CreateTopic.
+func (s *Service) AutoCreateTopic(name string, partitions int, done func(*metadata.Topic, error)) {
+	if IsInternal(name) {
+		done(nil, badRequest("topic names that begin with %q are the broker's own", internalPrefix))
+		return
+	}
+	seed := name
+	if gone := s.Image().Deleted(name); gone != nil {
+		seed = string(gone.ID[:]) + name // a new topic: who remembers the old one can tell
+	}
+	s.makeTopic(controller.TopicSpec{Name: name, ID: foundID(seed), Partitions: partitions}, done)
+}
+
 // makeTopic makes a topic, internal ones too, and lets this broker begin to lead what it
 // leads of it before it says so.
 func (s *Service) makeTopic(spec controller.TopicSpec, done func(*metadata.Topic, error)) {
@@ -116,10 +133,10 @@ func (s *Service) ChangeTopic(change controller.TopicChange, done func(error)) {
 	})
 }
 
-// internalID is the id of a topic of the broker's own: the same in every cluster, whichever
-// broker makes it.
-func internalID(name string) topic.ID {
-	sum := sha256.Sum256([]byte(name))
+// foundID is an id that every broker finds for the same seed, whichever makes the topic. The
+// seed of a topic of the broker's own is its name.
+func foundID(seed string) topic.ID {
+	sum := sha256.Sum256([]byte(seed))
 	id, _ := topic.NewID(bytes.NewReader(sum[:])) // there are bytes enough
 	return id
 }

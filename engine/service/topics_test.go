@@ -136,6 +136,35 @@ func TestTwoTopicsOfOneNameBecomeOne(t *testing.T) {
 	}
 }
 
+// Clients that write to a topic that is not there yet do it on several brokers at once: those
+// make one topic, whose id no client sees change. Made again after it was deleted, it is another.
+func TestTopicsMadeByClientsAreOne(t *testing.T) {
+	b := start(t, 2, func(c *service.Config) { c.Controller = "first-alive" })
+	make := func() topic.ID {
+		var made []topic.ID
+		for id := service.BrokerID(1); id <= 2; id++ {
+			b.all[id].AutoCreateTopic("flights", 2, func(t *metadata.Topic, err error) {
+				if err == nil { // or it has heard of the other's already
+					made = append(made, t.ID)
+				}
+			})
+		}
+		b.settled("it is there", func(i *metadata.Image) bool { return i.Topic("flights") != nil })
+		b.until("one has made it", func() bool { return len(made) > 0 })
+		for _, id := range append(made, b.all[1].Image().Topic("flights").ID, b.all[2].Image().Topic("flights").ID) {
+			require.Equal(t, made[0], id)
+		}
+		return made[0]
+	}
+	first := make()
+	require.NoError(t, b.change(controller.TopicChange{Name: "flights", Delete: true}))
+	b.settled("it is gone", func(i *metadata.Image) bool { return i.Topic("flights") == nil })
+	assert.NotEqual(t, first, make())
+
+	_, err := await(b, "an answer", func(done func(*metadata.Topic, error)) { b.all[1].AutoCreateTopic("__groups", 1, done) })
+	assert.Equal(t, service.BadRequest, code(t, err).Code)
+}
+
 // An article's experiment: segments of 2 KB and 5 KB to keep, through a broker.
 func TestRetentionOfATopicActs(t *testing.T) {
 	b := start(t, 1, nil)
