@@ -324,7 +324,7 @@ func cell18() {
 	must(p.ProduceSync(ctx, kgo.StringRecord("by franz-go")).FirstErr())
 	g := open(kgo.ConsumerGroup("dashboards"), kgo.ConsumeTopics("flights"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	defer g.Close()
-	for n := 0; n < 4; {
+	for n := 0; n < 4 && ctx.Err() == nil; {
 		g.PollFetches(ctx).EachRecord(func(r *kgo.Record) { n++; fmt.Println(r.Offset, string(r.Value)) })
 	}
 	must(g.CommitUncommittedOffsets(ctx))
@@ -350,7 +350,7 @@ func TestP15_LeadersDie(t *testing.T) {
 			c.Restart(leader)
 		}
 	}
-	for want := 0; want < 300; {
+	for want := 0; want < 300; require.NoError(t, ctx.Err()) {
 		k.PollFetches(ctx).EachRecord(func(r *kgo.Record) {
 			require.Equal(t, fmt.Sprint(want), string(r.Value), "each once, in order")
 			want++
