@@ -27,7 +27,7 @@ func TestCoordinators(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a long enumeration")
 	}
-	require.NoError(t, grouptest.TestCoordinator(sim.Design{}, 10))
+	require.NoError(t, grouptest.TestCoordinator(sim.Design{}, 4))
 	err := grouptest.TestCoordinator(sim.Design{
 		NewGroup: func(name string, counts map[string]int) group.Machine { return trusting{group.New(name, counts)} },
 		RestoreGroup: func(data []byte, counts map[string]int, now time.Time) (group.Machine, error) {

@@ -18,7 +18,7 @@ func TestTheEnginesDesignPasses(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a long enumeration")
 	}
-	require.NoError(t, replicatest.TestDesign(sim.Design{}, 10))
+	require.NoError(t, replicatest.TestDesign(sim.Design{}, 5))
 }
 
 // hasty is a replica that tells whoever waits that all is well when it appends.
@@ -48,5 +48,5 @@ func TestWrongDesignsAreCaught(t *testing.T) {
 		}
 		return replica.None
 	}
-	require.NoError(t, replicatest.TestDesign(sim.Design{Choose: lowest}, 5))
+	require.NoError(t, replicatest.TestDesign(sim.Design{Choose: lowest}, 3))
 }
