@@ -151,8 +151,8 @@ func (c *conn) fetch(q *kmsg.FetchRequest) *kmsg.FetchResponse {
 	for i, f := range got {
 		rp := &r.Topics[places[i].topic].Partitions[places[i].partition]
 		rp.ErrorCode = number(f.Err)
-		if known := epochs[i]; f.Err == nil && known >= 0 && known < f.Look.LeaderEpoch {
-			rp.ErrorCode = kerr.FencedLeaderEpoch.Code
+		if f.Err == nil {
+			rp.ErrorCode = checkEpoch(epochs[i], f.Look.LeaderEpoch)
 		}
 		if is[*node.NotLeaderError](f.Err) {
 			continue
@@ -200,6 +200,18 @@ func (c *conn) topicName(name string, id [16]byte, byID bool) (string, int16) {
 		return "", kerr.UnknownTopicID.Code
 	}
 	return t.Name, 0
+}
+
+// checkEpoch compares the leader epoch that a client knows, -1 where it says none, with the
+// leader's.
+func checkEpoch(known, leader int32) int16 {
+	switch {
+	case known >= 0 && known < leader:
+		return kerr.FencedLeaderEpoch.Code
+	case known > leader:
+		return kerr.UnknownLeaderEpoch.Code
+	}
+	return 0
 }
 
 func (c *conn) listOffsets(q *kmsg.ListOffsetsRequest) *kmsg.ListOffsetsResponse {
@@ -257,15 +269,11 @@ func (c *conn) listOffset(p service.Partition, at int64, known int32, rp *kmsg.L
 			}
 		}
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		rp.ErrorCode = number(err)
 		return
-	case known >= 0 && known < f.look.LeaderEpoch:
-		rp.ErrorCode = kerr.FencedLeaderEpoch.Code
-		return
-	case known > f.look.LeaderEpoch:
-		rp.ErrorCode = kerr.UnknownLeaderEpoch.Code
+	}
+	if rp.ErrorCode = checkEpoch(known, f.look.LeaderEpoch); rp.ErrorCode != 0 {
 		return
 	}
 	rp.Offset, rp.LeaderEpoch = f.offset, f.look.LeaderEpoch
@@ -295,14 +303,9 @@ func (c *conn) offsetForLeaderEpoch(q *kmsg.OffsetForLeaderEpochRequest) *kmsg.O
 			rp.Partition, rp.LeaderEpoch, rp.EndOffset = p.Partition, -1, -1
 			of := service.Partition{Topic: t.Topic, ID: int(p.Partition)}
 			look, err := c.f.svc.Look(of)
-			switch {
-			case err != nil:
+			if err != nil {
 				rp.ErrorCode = number(err)
-			case p.CurrentLeaderEpoch >= 0 && p.CurrentLeaderEpoch < look.LeaderEpoch:
-				rp.ErrorCode = kerr.FencedLeaderEpoch.Code
-			case p.CurrentLeaderEpoch > look.LeaderEpoch:
-				rp.ErrorCode = kerr.UnknownLeaderEpoch.Code
-			default:
+			} else if rp.ErrorCode = checkEpoch(p.CurrentLeaderEpoch, look.LeaderEpoch); rp.ErrorCode == 0 {
 				if rp.LeaderEpoch, rp.EndOffset, err = c.f.svc.EpochEnd(of, p.LeaderEpoch); err != nil {
 					rp.ErrorCode = number(err)
 				} else if rp.LeaderEpoch < 0 || p.LeaderEpoch > look.LeaderEpoch {

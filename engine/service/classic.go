@@ -309,7 +309,11 @@ var ErrNoGroup = errors.New("service: there is no such group")
 //
 // Errors: ErrNoGroup, ErrGroupNotEmpty, NotCoordinator, BadRequest, Unavailable.
 func (s *Service) DeleteGroup(name string, done func(error)) {
-	s.withEmptied(name, done, func(h *hosted) {
+	s.inTurn(name, done, func(h *hosted) {
+		if !h.classic.Idle() || len(h.members()) > 0 {
+			done(ErrGroupNotEmpty)
+			return
+		}
 		records := []record.Record{stateRecord(name, nil)}
 		for _, p := range slices.SortedFunc(maps.Keys(h.committed), Partition.Compare) {
 			records = append(records, offsetTombstone(name, p))
@@ -333,47 +337,36 @@ func (s *Service) DeleteGroup(name string, done func(error)) {
 // Errors: ErrNoGroup, ErrGroupNotEmpty (the group's members do not say what they read),
 // NotCoordinator, BadRequest, Unavailable.
 func (s *Service) DeleteOffsets(name string, partitions []Partition, used func(members []group.ClassicMember, topic string) bool, done func(map[Partition]error, error)) {
-	s.groups.withAny(name, func(sh *shard, err error) {
-		h := (*hosted)(nil)
-		if err == nil {
-			if h = sh.groups[name]; h == nil {
-				err = ErrNoGroup
+	s.inTurn(name, func(err error) { done(nil, err) }, func(h *hosted) {
+		out := map[Partition]error{}
+		var records []record.Record
+		members := h.classic.Members()
+		for _, p := range partitions {
+			switch {
+			case len(members) > 0 && used(members, p.Topic) || len(h.members()) > 0:
+				out[p] = ErrGroupNotEmpty
+			default:
+				out[p] = nil
+				records = append(records, offsetTombstone(name, p))
 			}
 		}
-		if err != nil {
-			done(nil, err)
+		if len(records) == 0 {
+			done(out, nil)
 			return
 		}
-		h.do(groupOp{fail: func(err error) { done(nil, err) }, run: func() {
-			out := map[Partition]error{}
-			var records []record.Record
-			members := h.classic.Members()
-			for _, p := range partitions {
-				switch {
-				case len(members) > 0 && used(members, p.Topic) || len(h.members()) > 0:
-					out[p] = ErrGroupNotEmpty
-				default:
-					out[p] = nil
-					records = append(records, offsetTombstone(name, p))
+		h.erase(records, func(err error) { done(out, err) }, func() {
+			for p, err := range out {
+				if err == nil {
+					delete(h.committed, p)
+					delete(h.notes, p)
 				}
 			}
-			if len(records) == 0 {
-				done(out, nil)
-				return
-			}
-			h.erase(records, func(err error) { done(out, err) }, func() {
-				for p, err := range out {
-					if err == nil {
-						delete(h.committed, p)
-						delete(h.notes, p)
-					}
-				}
-			})
-		}})
+		})
 	})
 }
 
-func (s *Service) withEmptied(name string, fail func(error), f func(h *hosted)) {
+// inTurn calls f with a group that exists, when what was asked of it before is done.
+func (s *Service) inTurn(name string, fail func(error), f func(h *hosted)) {
 	s.groups.withAny(name, func(sh *shard, err error) {
 		h := (*hosted)(nil)
 		if err == nil {
@@ -385,13 +378,7 @@ func (s *Service) withEmptied(name string, fail func(error), f func(h *hosted)) 
 			fail(err)
 			return
 		}
-		h.do(groupOp{fail: fail, run: func() {
-			if !h.classic.Idle() || len(h.members()) > 0 {
-				fail(ErrGroupNotEmpty)
-				return
-			}
-			f(h)
-		}})
+		h.do(groupOp{fail: fail, run: func() { f(h) }})
 	})
 }
 
