@@ -34,11 +34,12 @@
 // Beside them are test suites for implementations of your own, in the style of
 // testing/fstest: record/recordtest, commitlog/logtest, topic/topictest,
 // consumer/offsettest, group/grouptest, controller/controllertest and
-// replica/replicatest. server/servertest runs several brokers whose network can be cut.
-// mutate plants bugs and shows that the tests and the simulator catch them; transcript tests
+// replica/replicatest. server/servertest runs several brokers whose network can be cut, and
+// kafkatest is that for tests of programs that use Kafka. chaos kills and pauses brokers that
+// are processes; mutate plants bugs and shows that the tests and the simulator catch them; transcript tests
 // by files that read as a story.
 //
-// All of it but record/compression, sim, transcript, web, lab and the command uses the
-// standard library alone: a notebook cell that imports them compiles in a fraction of a
+// All of it but record/compression, kafka, sim, transcript, web, lab, chaos and the command
+// uses the standard library alone: a notebook cell that imports them compiles in a fraction of a
 // second, and the core stays easy to read.
 package engine
