@@ -15,6 +15,7 @@
 //	replica      replication of one partition, as a state machine: leader, follower, high watermark, truncation
 //	metadata     what a cluster has decided: an immutable image, the records that change it, a log of them
 //	controller   who leads a partition, as a state machine: manual, first-alive
+//	controller/quorum  a controller that several brokers are part of: a majority agrees, by Raft
 //	node         one broker's replicas: what drives their state machines
 //	service      the broker without sockets and clock: every request, group coordination, peers' messages
 //	spacetime    diagrams of what happened: a line for each process, messages as arrows
@@ -39,7 +40,7 @@
 // are processes; mutate plants bugs and shows that the tests and the simulator catch them; transcript tests
 // by files that read as a story.
 //
-// All of it but record/compression, kafka, sim, transcript, web, lab, chaos and the command
+// All of it but record/compression, controller/quorum, kafka, sim, transcript, web, lab, chaos and the command
 // uses the standard library alone: a notebook cell that imports them compiles in a fraction of a
 // second, and the core stays easy to read.
 package engine

@@ -38,7 +38,7 @@ func main() {
 	}
 	f := cmd.Flags()
 	f.DurationVar(&o.length, "for", time.Minute, "how long")
-	f.StringVar(&o.controller, "controller", "first-alive", "first-alive, or manual, where a person's failovers are done at once")
+	f.StringVar(&o.controller, "controller", "quorum", "quorum, first-alive, or manual, where a person's failovers are done at once")
 	f.StringVar(&o.dir, "dir", "", "where the brokers keep their data; empty: a temporary directory, removed at the end")
 	f.Uint64Var(&o.seed, "seed", 1, "of what is done, in which order")
 	f.DurationVar(&o.pause, "every", 6*time.Second, "between one thing and the next")

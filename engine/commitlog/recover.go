@@ -105,7 +105,7 @@ func (l *Log) openDir() error {
 	isNew := errors.Is(err, fs.ErrNotExist)
 	if isNew {
 		for _, name := range names {
-			if name != lockName && !strings.HasSuffix(name, vfs.TempSuffix) {
+			if name != lockName && !strings.HasSuffix(name, vfs.TempSuffix) && !putAside(name) {
 				return &NotALogError{Dir: l.dir, Reason: fmt.Sprintf("it holds %s and no %s", name, metaName)}
 			}
 		}
@@ -178,7 +178,7 @@ func (l *Log) create() error {
 	first := SegmentName(0) + logSuffix
 	for _, name := range names {
 		switch {
-		case name == lockName, name == metaName, name == markName, name == first, strings.HasSuffix(name, vfs.TempSuffix):
+		case name == lockName, name == metaName, name == markName, name == first, strings.HasSuffix(name, vfs.TempSuffix), putAside(name):
 		default:
 			return &CorruptionError{File: l.path(checkpointName), Position: -1, Offset: -1, Reason: "it is missing, and " + name + " shows that the log is not new", Remedy: remedyReplica}
 		}

@@ -10,8 +10,9 @@
 // epoch of its own. A leader may propose a change of the in-sync replicas; nothing counts
 // before the controller has taken it.
 //
-// There are two. With Manual, PyStream's, failover is a command, and one broker keeps the
-// decisions. With FirstAlive, kafka-lite's, each broker reckons for itself.
+// There are three. With Manual, PyStream's, failover is a command, and one broker keeps the
+// decisions. With FirstAlive, kafka-lite's, each broker reckons for itself. With the one of
+// package quorum, Kafka's, a majority of the brokers agrees on each decision.
 package controller
 
 import (
@@ -20,6 +21,7 @@ import (
 
 	"logbook/engine/commitlog"
 	"logbook/engine/metadata"
+	"logbook/engine/record"
 	"logbook/engine/replica"
 	"logbook/engine/topic"
 )
@@ -88,7 +90,13 @@ type (
 		Message Message
 	}
 	// Persist: store the decisions, all or none. Answer with Persisted; there is one at a time.
-	Persist struct{ Records []metadata.Record }
+	Persist struct {
+		Records []metadata.Record
+		// Journal is what a controller writes for itself alone, in the place of Records, where its
+		// kind keeps a journal. Whole: it says all that is to be known; see metadata.Store.
+		Journal []record.Record
+		Whole   bool
+	}
 	// Decide: hand the decision to this broker's replica of the partition, opening it first
 	// if need be.
 	Decide struct {
@@ -116,6 +124,16 @@ type (
 		Topic      string
 		Partitions []int
 	}
+	// Remake: this broker's replica of a partition is damaged or missing, others have all that it
+	// had, and somebody leads: put what is left of it aside, begin it anew, and give it the
+	// decision.
+	Remake struct {
+		Partition  Partition
+		Assignment replica.Assignment
+	}
+	// Lease: serve what this broker leads only until a time. Afterwards others may have been told
+	// to lead. Without any there is no limit.
+	Lease struct{ Until time.Time }
 	// Silent: a broker does not answer; whatever waits for it may give up.
 	Silent struct {
 		Peer replica.BrokerID
@@ -137,6 +155,8 @@ func (Decide) effect()         {}
 func (Reject) effect()         {}
 func (MakeReplicas) effect()   {}
 func (RemoveReplicas) effect() {}
+func (Remake) effect()         {}
+func (Lease) effect()          {}
 func (Silent) effect()         {}
 func (Done) effect()           {}
 func (Warn) effect()           {}
@@ -163,4 +183,19 @@ type Prober interface {
 	Report(ctx context.Context, p Partition, id replica.BrokerID) Report
 	// FrameDigests returns the digests of at most n frames of a replica's log from an offset on.
 	FrameDigests(ctx context.Context, p Partition, id replica.BrokerID, from int64, n int) ([]commitlog.FrameDigest, error)
+}
+
+// Quorate is a controller that several brokers are part of.
+type Quorate interface{ Quorum() QuorumStatus }
+
+// QuorumStatus is what the quorum is like, as far as one broker knows.
+type QuorumStatus struct {
+	Cluster   topic.ID
+	Formed    bool // this broker belongs to the cluster
+	Term      uint64
+	Active    replica.BrokerID // the active controller; None: none is known
+	Voters    []replica.BrokerID
+	Committed uint64                      // index of the last decision that counts
+	Applied   uint64                      // and of the last that this broker follows
+	Lag       map[replica.BrokerID]uint64 // on the active controller: the entries that each voter lacks
 }

@@ -97,3 +97,23 @@ type BusyError struct{ Topic string }
 func (e *BusyError) Error() string {
 	return fmt.Sprintf("controller: topic %q is being changed; try again", e.Topic)
 }
+
+// NoControllerError: this broker is not the active controller, which takes commands.
+type NoControllerError struct {
+	Known replica.BrokerID // which broker is; None: none is known at the moment
+}
+
+func (e *NoControllerError) Error() string {
+	if e.Known == replica.None {
+		return "controller: no controller is active at the moment: fewer than half of the brokers can reach each other, or one is being elected; try again"
+	}
+	return fmt.Sprintf("controller: broker %d is the active controller: ask it", e.Known)
+}
+
+// UnsureError: the controller stopped being the active one before it was known whether a
+// decision counts.
+type UnsureError struct{}
+
+func (e *UnsureError) Error() string {
+	return "controller: another controller took over before the decision was known to count; look, and try again"
+}

@@ -180,7 +180,7 @@ func (f *failover) decide() {
 	next := f.old.Clone()
 	f.m.change(&change{
 		make: func(image *metadata.Image) ([]metadata.Record, error) {
-			epoch, err := nextEpoch(f.old.LeaderEpoch)
+			epoch, err := NextEpoch(f.old.LeaderEpoch)
 			if err != nil {
 				return nil, err
 			}
@@ -189,7 +189,7 @@ func (f *failover) decide() {
 			if now, _ := image.Assignment(f.p); now.Version != f.old.Version {
 				return nil, &StaleError{Partition: f.p, Proposed: next, Present: now}
 			}
-			return []metadata.Record{assigned(image.Topic(f.p.Topic).ID, f.p, next)}, nil
+			return []metadata.Record{Assigned(image.Topic(f.p.Topic).ID, f.p, next)}, nil
 		},
 		done: func(err error) {
 			if err != nil {

@@ -34,7 +34,7 @@ type FirstAlive struct {
 	now    time.Time
 	out    []Effect
 	mind   *Reckoning
-	health health
+	health Health
 
 	state    State // what the others are told
 	told     map[replica.BrokerID]uint64
@@ -66,7 +66,7 @@ func NewFirstAlive(cfg FirstAliveConfig, image *metadata.Image) (*FirstAlive, er
 	}
 	c := &FirstAlive{
 		cfg: cfg, image: image, mind: mind, told: map[replica.BrokerID]uint64{}, heardGen: map[replica.BrokerID]uint64{}, warned: map[string]bool{},
-		health: newHealth(cfg.ID, cfg.Brokers, cfg.HealthEvery, mind.opt.FailAfter),
+		health: NewHealth(cfg.ID, cfg.Brokers, cfg.HealthEvery, mind.opt.FailAfter),
 	}
 	return c, nil
 }
@@ -169,7 +169,7 @@ func (c *FirstAlive) refresh() {
 	c.mind.Stands(c.cfg.ID, next.Standings)
 	next.Generation++
 	c.state = next
-	c.health.hurry(c.now)
+	c.health.Hurry(c.now)
 }
 
 func sameTopic(a, b metadata.TopicRecord) bool {
@@ -195,7 +195,7 @@ func (c *FirstAlive) led(p Partition) bool {
 
 // check sends the heartbeats that are due, and counts those that were not answered.
 func (c *FirstAlive) check() {
-	send, failed := c.health.due(c.now)
+	send, failed := c.health.Due(c.now)
 	for _, id := range failed {
 		c.mind.Failed(id)
 		if !c.mind.alive[id] {
@@ -241,9 +241,9 @@ func (c *FirstAlive) Tick(now time.Time) []Effect {
 
 // Next implements Machine.
 func (c *FirstAlive) Next() time.Time {
-	next := c.health.nextDue()
+	next := c.health.Next()
 	for _, t := range c.spread {
-		next = sooner(next, t.deadline)
+		next = Sooner(next, t.deadline)
 	}
 	return next
 }
@@ -261,7 +261,7 @@ func (c *FirstAlive) Step(now time.Time, from replica.BrokerID, m Message) []Eff
 	if c.health.state[from] == nil {
 		return nil
 	}
-	c.health.heard(from)
+	c.health.Heard(from)
 	switch q := m.(type) {
 	case Heartbeat:
 		if s := q.State; s != nil && s.Generation >= c.heardGen[from] {
@@ -333,14 +333,14 @@ func (c *FirstAlive) CreateTopic(now time.Time, id uint64, spec TopicSpec) []Eff
 		c.emit(Done{ID: id, Err: err})
 		return c.effects()
 	}
-	c.makeTopic(&newTopic{id: id, record: *spec.record(c.image)})
+	c.makeTopic(&newTopic{id: id, record: *spec.Record(c.image)})
 	return c.effects()
 }
 
 // ChangeTopic implements Machine.
 func (c *FirstAlive) ChangeTopic(now time.Time, id uint64, change TopicChange) []Effect {
 	c.begin(now)
-	r, err := change.record(c.image)
+	r, err := change.Record(c.image)
 	if err == nil && slices.ContainsFunc(c.topics, func(n *newTopic) bool { return n.record.Name == change.Name }) {
 		err = &BusyError{Topic: change.Name}
 	}
@@ -367,7 +367,7 @@ func (c *FirstAlive) nextTopic() {
 	t := c.topics[0]
 	old := c.image.Topic(t.record.Name)
 	if old != nil && (t.record.Deleted || old.ID != t.record.ID && t.record.Version > old.Version) {
-		c.out = append(c.out, removed(old, &t.record, c.cfg.ID)...)
+		c.out = append(c.out, Removed(old, &t.record, c.cfg.ID)...)
 		c.mind.RemoveTopic(old.Name)
 		old = nil
 	}
@@ -406,9 +406,9 @@ func (c *FirstAlive) ReplicasMade(now time.Time, id uint64, err error) []Effect 
 			continue
 		}
 		replicas := AssignReplicas(t.record.Name, i, t.record.Replication, c.cfg.Brokers)
-		t.records = append(t.records, assigned(t.record.ID, Partition{Topic: t.record.Name, ID: i}, replica.Assignment{Version: 1, Replicas: replicas, ISR: slices.Sorted(slices.Values(replicas))}))
+		t.records = append(t.records, Assigned(t.record.ID, Partition{Topic: t.record.Name, ID: i}, replica.Assignment{Version: 1, Replicas: replicas, ISR: slices.Sorted(slices.Values(replicas))}))
 	}
-	c.emit(Persist{t.records})
+	c.emit(Persist{Records: t.records})
 	return c.effects()
 }
 

@@ -6,9 +6,9 @@ import (
 	"logbook/engine/replica"
 )
 
-// health checks the other brokers: a heartbeat to each, at equal intervals, and a count
+// Health checks the other brokers: a heartbeat to each, at equal intervals, and a count
 // of those that were not answered in a row.
-type health struct {
+type Health struct {
 	every     time.Duration
 	failAfter int
 	peers     []replica.BrokerID
@@ -22,8 +22,9 @@ type peerHealth struct {
 	next     time.Time
 }
 
-func newHealth(self replica.BrokerID, brokers []replica.BrokerID, every time.Duration, failAfter int) health {
-	h := health{every: every, failAfter: failAfter, state: map[replica.BrokerID]*peerHealth{}}
+// NewHealth returns a check of all brokers but self: dead after failAfter failed heartbeats.
+func NewHealth(self replica.BrokerID, brokers []replica.BrokerID, every time.Duration, failAfter int) Health {
+	h := Health{every: every, failAfter: failAfter, state: map[replica.BrokerID]*peerHealth{}}
 	for _, id := range brokers {
 		if id != self {
 			h.peers = append(h.peers, id)
@@ -33,8 +34,8 @@ func newHealth(self replica.BrokerID, brokers []replica.BrokerID, every time.Dur
 	return h
 }
 
-// due returns the peers whose heartbeat is due, and which of them failed a check just now.
-func (h *health) due(now time.Time) (send, failed []replica.BrokerID) {
+// Due returns the peers whose heartbeat is due, and which of them failed a check just now.
+func (h *Health) Due(now time.Time) (send, failed []replica.BrokerID) {
 	for _, id := range h.peers {
 		p := h.state[id]
 		if now.Before(p.next) {
@@ -51,15 +52,15 @@ func (h *health) due(now time.Time) (send, failed []replica.BrokerID) {
 	return send, failed
 }
 
-// heard notes a sign of life.
-func (h *health) heard(peer replica.BrokerID) {
+// Heard notes a sign of life.
+func (h *Health) Heard(peer replica.BrokerID) {
 	if p := h.state[peer]; p != nil {
 		p.answered, p.missed = true, 0
 	}
 }
 
-// hurry makes the next heartbeats due at once.
-func (h *health) hurry(now time.Time) {
+// Hurry makes the next heartbeats due at once.
+func (h *Health) Hurry(now time.Time) {
 	for _, p := range h.state {
 		if p.answered {
 			p.next = now
@@ -67,15 +68,25 @@ func (h *health) hurry(now time.Time) {
 	}
 }
 
-func (h *health) alive(id replica.BrokerID) bool {
+// Alive reports whether a broker answers.
+func (h *Health) Alive(id replica.BrokerID) bool {
 	p := h.state[id]
 	return p == nil || p.missed < h.failAfter
 }
 
-func (h *health) nextDue() time.Time {
+// Next is when Due is due.
+func (h *Health) Next() time.Time {
 	var next time.Time
 	for _, p := range h.state {
-		next = sooner(next, p.next)
+		next = Sooner(next, p.next)
 	}
 	return next
+}
+
+// Missed is how many heartbeats to a peer were not answered in a row; Seq is the last one's.
+func (h *Health) Missed(id replica.BrokerID) (missed int, seq uint64) {
+	if p := h.state[id]; p != nil {
+		return p.missed, p.seq
+	}
+	return 0, 0
 }

@@ -35,8 +35,8 @@ type Manual struct {
 	now    time.Time
 	out    []Effect
 
-	health  health
-	calls   calls
+	health  Health
+	calls   Calls
 	changes []*change
 	storing bool // the first of them is being stored
 	made    map[uint64]func(error)
@@ -71,7 +71,7 @@ func NewManual(cfg ManualConfig, image *metadata.Image) *Manual {
 	}
 	return &Manual{
 		cfg: cfg, image: image, stored: image, version: cfg.FirstVersion, made: map[uint64]func(error){},
-		health: newHealth(cfg.ID, cfg.Brokers, cfg.HealthEvery, cfg.FailAfter),
+		health: NewHealth(cfg.ID, cfg.Brokers, cfg.HealthEvery, cfg.FailAfter),
 	}
 }
 
@@ -85,7 +85,7 @@ func (m *Manual) Image() *metadata.Image { return m.image }
 func (m *Manual) ControllerID() replica.BrokerID { return m.cfg.At }
 
 // Alive implements Machine.
-func (m *Manual) Alive(id replica.BrokerID) bool { return m.health.alive(id) }
+func (m *Manual) Alive(id replica.BrokerID) bool { return m.health.Alive(id) }
 
 func (m *Manual) keeps() bool { return m.cfg.ID == m.cfg.At }
 
@@ -155,19 +155,19 @@ func (m *Manual) Tick(now time.Time) []Effect {
 	if !m.retryAt.IsZero() && !now.Before(m.retryAt) {
 		m.registerSelf()
 	}
-	m.calls.expire(now)
+	m.calls.Expire(now)
 	m.beat()
 	return m.effects()
 }
 
 // Next implements Machine.
 func (m *Manual) Next() time.Time {
-	return sooner(m.retryAt, sooner(m.health.nextDue(), m.calls.next()))
+	return Sooner(m.retryAt, Sooner(m.health.Next(), m.calls.Next()))
 }
 
 // beat sends the heartbeats that are due.
 func (m *Manual) beat() {
-	send, failed := m.health.due(m.now)
+	send, failed := m.health.Due(m.now)
 	for _, id := range failed {
 		if m.health.state[id].missed == 2 {
 			m.lost(id, "it does not answer")
@@ -195,13 +195,13 @@ func (m *Manual) Unreachable(now time.Time, peer replica.BrokerID, why string) [
 }
 
 func (m *Manual) lost(peer replica.BrokerID, why string) {
-	m.calls.fail(why, func(c *call) bool { return c.to == peer })
+	m.calls.Lost(peer, why)
 }
 
 // Step implements Machine.
 func (m *Manual) Step(now time.Time, from replica.BrokerID, msg Message) []Effect {
 	m.begin(now)
-	m.health.heard(from)
+	m.health.Heard(from)
 	switch q := msg.(type) {
 	case Heartbeat:
 		m.emit(Send{from, HeartbeatAck{Seq: q.Seq, Version: m.told()}})
@@ -211,19 +211,19 @@ func (m *Manual) Step(now time.Time, from replica.BrokerID, msg Message) []Effec
 	case FetchDecisions:
 		m.serve(from, q)
 	case Decisions:
-		m.calls.answer(from, q.ID, q)
+		m.calls.Answer(from, q.ID, q)
 	case ProposeChange:
 		m.proposedBy(from, q)
 	case ChangeProposed:
-		m.calls.answer(from, q.ID, q)
+		m.calls.Answer(from, q.ID, q)
 	case CreateReplicas:
 		m.createFor(from, q)
 	case ReplicasCreated:
-		m.calls.answer(from, q.ID, q)
+		m.calls.Answer(from, q.ID, q)
 	case ReportReply:
-		m.calls.answer(from, q.ID, q)
+		m.calls.Answer(from, q.ID, q)
 	case DigestsReply:
-		m.calls.answer(from, q.ID, q)
+		m.calls.Answer(from, q.ID, q)
 	}
 	return m.effects()
 }
@@ -234,7 +234,7 @@ func (m *Manual) ask(to replica.BrokerID, timeout time.Duration, request func(id
 	if timeout > 0 {
 		deadline = m.now.Add(timeout)
 	}
-	id := m.calls.begin(to, deadline, done)
+	id := m.calls.Begin(to, deadline, done)
 	m.emit(Send{to, request(id)})
 }
 
@@ -260,7 +260,7 @@ func (m *Manual) store() {
 		}
 		if err == nil && len(persist) > 0 {
 			m.storing = true
-			m.emit(Persist{persist})
+			m.emit(Persist{Records: persist})
 			return
 		}
 		m.changes = m.changes[1:]
@@ -295,7 +295,7 @@ func (m *Manual) Persisted(now time.Time, err error) []Effect {
 func (m *Manual) take(c *change) {
 	for _, r := range c.records {
 		if r.Topic != nil {
-			m.out = append(m.out, removed(m.image.Topic(r.Topic.Name), r.Topic, m.cfg.ID)...)
+			m.out = append(m.out, Removed(m.image.Topic(r.Topic.Name), r.Topic, m.cfg.ID)...)
 		}
 	}
 	m.image = c.next
@@ -304,7 +304,7 @@ func (m *Manual) take(c *change) {
 		if m.tail = append(m.tail, c.records...); len(m.tail) > maxTail {
 			m.tail = slices.Clone(m.tail[len(m.tail)-maxTail/2:])
 		}
-		m.health.hurry(m.now) // the others hear of it at once
+		m.health.Hurry(m.now) // the others hear of it at once
 	}
 	for _, r := range c.records {
 		if p := r.Partition; p != nil && m.image.Topic(p.Topic) != nil {
@@ -407,14 +407,14 @@ func (m *Manual) register(id replica.BrokerID, done func(error)) {
 		for _, name := range image.Topics() {
 			for i, a := range image.Topic(name).Partitions {
 				if a.Leader == id {
-					epoch, err := nextEpoch(a.LeaderEpoch)
+					epoch, err := NextEpoch(a.LeaderEpoch)
 					if err != nil {
 						return nil, err
 					}
 					a = a.Clone()
 					a.Version++
 					a.LeaderEpoch = epoch
-					out = append(out, assigned(image.Topic(name).ID, Partition{Topic: name, ID: i}, a))
+					out = append(out, Assigned(image.Topic(name).ID, Partition{Topic: name, ID: i}, a))
 				}
 			}
 		}
@@ -422,12 +422,13 @@ func (m *Manual) register(id replica.BrokerID, done func(error)) {
 	}})
 }
 
-func assigned(id topic.ID, p Partition, a replica.Assignment) metadata.Record {
+// Assigned is the decision about a partition of the topic with an id.
+func Assigned(id topic.ID, p Partition, a replica.Assignment) metadata.Record {
 	return metadata.Record{Partition: &metadata.PartitionRecord{Topic: p.Topic, TopicID: id, Partition: p.ID, Assignment: a}}
 }
 
-// nextEpoch counts a leader epoch up, as far as there are numbers.
-func nextEpoch(epoch int32) (int32, error) {
+// NextEpoch counts a leader epoch up, as far as there are numbers.
+func NextEpoch(epoch int32) (int32, error) {
 	if epoch >= MaxEpoch {
 		return 0, &EpochError{Epoch: epoch}
 	}
@@ -469,7 +470,7 @@ func (m *Manual) propose(p Partition, a replica.Assignment, done func(error)) {
 		if a.Version != old.Version+1 || a.LeaderEpoch != old.LeaderEpoch || a.Leader != old.Leader || !slices.Equal(a.Replicas, old.Replicas) {
 			return nil, &StaleError{Partition: p, Proposed: a, Present: old}
 		}
-		return []metadata.Record{assigned(image.Topic(p.Topic).ID, p, a)}, nil
+		return []metadata.Record{Assigned(image.Topic(p.Topic).ID, p, a)}, nil
 	}})
 }
 

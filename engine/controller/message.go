@@ -4,6 +4,7 @@ import (
 	"logbook/engine/commitlog"
 	"logbook/engine/metadata"
 	"logbook/engine/replica"
+	"logbook/engine/topic"
 )
 
 // Message goes from one broker's controller to another's. AskReport and AskDigests are
@@ -60,6 +61,38 @@ type (
 		ID  uint64 `json:"id"`
 		Err string `json:"error,omitempty"`
 	}
+	// Meet is what brokers of the quorum controller say to each other until there is a cluster,
+	// and a broker that is new to it.
+	Meet struct {
+		Cluster topic.ID `json:"cluster,omitzero"` // the sender's; zero: it belongs to none yet
+		Member  uint64   `json:"member"`           // the sender's name in the quorum, drawn for its data directory
+	}
+	// Form tells a broker that has none what cluster it belongs to.
+	Form struct {
+		Cluster topic.ID `json:"cluster"`
+		Voters  []uint64 `json:"voters"` // those with which it began
+	}
+	// RaftMessage goes from one member of the quorum to another.
+	RaftMessage struct {
+		Cluster topic.ID `json:"cluster"`
+		Data    []byte   `json:"data"` // as raftpb encodes it
+	}
+	// BrokerHeartbeat shows the active controller that a broker lives.
+	BrokerHeartbeat struct {
+		Cluster  topic.ID    `json:"cluster"`
+		Seq      uint64      `json:"seq"`
+		Life     uint64      `json:"life"`
+		Applied  uint64      `json:"applied"`            // index of the last decision that the broker follows
+		Fenced   bool        `json:"fenced,omitempty"`   // the broker has seen itself registered, and fenced
+		Leaving  bool        `json:"leaving,omitempty"`  // it is about to stop
+		Unusable []Partition `json:"unusable,omitempty"` // its replicas that can neither lead nor follow
+	}
+	// BrokerHeartbeatAck: when the heartbeat came, the sender was the active controller, as most
+	// members of the quorum have confirmed since.
+	BrokerHeartbeatAck struct {
+		Seq  uint64 `json:"seq"`
+		Life uint64 `json:"life"`
+	}
 	// AskReport asks a broker about its replica.
 	AskReport struct {
 		ID        uint64    `json:"id"`
@@ -88,18 +121,23 @@ type (
 	}
 )
 
-func (Heartbeat) message()       {}
-func (HeartbeatAck) message()    {}
-func (FetchDecisions) message()  {}
-func (Decisions) message()       {}
-func (ProposeChange) message()   {}
-func (ChangeProposed) message()  {}
-func (CreateReplicas) message()  {}
-func (ReplicasCreated) message() {}
-func (AskReport) message()       {}
-func (ReportReply) message()     {}
-func (AskDigests) message()      {}
-func (DigestsReply) message()    {}
+func (Meet) message()               {}
+func (Form) message()               {}
+func (RaftMessage) message()        {}
+func (BrokerHeartbeat) message()    {}
+func (BrokerHeartbeatAck) message() {}
+func (Heartbeat) message()          {}
+func (HeartbeatAck) message()       {}
+func (FetchDecisions) message()     {}
+func (Decisions) message()          {}
+func (ProposeChange) message()      {}
+func (ChangeProposed) message()     {}
+func (CreateReplicas) message()     {}
+func (ReplicasCreated) message()    {}
+func (AskReport) message()          {}
+func (ReportReply) message()        {}
+func (AskDigests) message()         {}
+func (DigestsReply) message()       {}
 
 // State is what a broker with the first-alive controller tells the others.
 type State struct {

@@ -275,7 +275,7 @@ func (c *Reckoning) reckonPartition(p Partition, a *replica.Assignment) {
 
 // lead claims a partition in a new epoch, if there is one left.
 func (c *Reckoning) lead(p Partition, next *replica.Assignment) bool {
-	epoch, ok := c.nextEpoch(p)
+	epoch, ok := c.NextEpoch(p)
 	if !ok {
 		return false
 	}
@@ -374,9 +374,9 @@ func (c *Reckoning) living(ids []replica.BrokerID) []replica.BrokerID {
 	return slices.DeleteFunc(slices.Clone(ids), func(id replica.BrokerID) bool { return !c.alive[id] || c.leaving[id] })
 }
 
-// nextEpoch is the lowest epoch above all seen that only this broker may take; false where
+// NextEpoch is the lowest epoch above all seen that only this broker may take; false where
 // there is none left.
-func (c *Reckoning) nextEpoch(p Partition) (int32, bool) {
+func (c *Reckoning) NextEpoch(p Partition) (int32, bool) {
 	n := int64(len(c.brokers))
 	i, _ := slices.BinarySearch(c.brokers, c.id)
 	epoch := int64(c.seen[p])/n*n + int64(i) + 1

@@ -74,21 +74,11 @@ func (m *Manual) createTopic(id uint64, spec TopicSpec) {
 
 // makeAll has each broker make its replicas of partitions that are numbered from first on.
 func (m *Manual) makeAll(name string, first int, placed []replica.Assignment, done func(error)) {
-	parts := map[replica.BrokerID][]int{}
-	var brokers []replica.BrokerID
-	for i, a := range placed {
-		for _, b := range a.Replicas {
-			if parts[b] == nil {
-				brokers = append(brokers, b)
-			}
-			parts[b] = append(parts[b], first+i)
-		}
-	}
+	brokers, parts := ReplicasByBroker(first, placed, func(a replica.Assignment) []replica.BrokerID { return a.Replicas })
 	if len(brokers) == 0 {
 		done(nil)
 		return
 	}
-	slices.Sort(brokers)
 	left, problem := len(brokers), error(nil)
 	for _, b := range brokers {
 		m.createReplicas(b, name, parts[b], func(err error) {
@@ -106,25 +96,25 @@ func (m *Manual) recordTopic(id uint64, spec TopicSpec, placed []replica.Assignm
 	m.change(&change{
 		done: func(err error) { m.emit(Done{ID: id, Err: err}) },
 		make: func(image *metadata.Image) ([]metadata.Record, error) {
-			return topicRecords(image, spec, placed)
+			return TopicRecords(image, spec, placed)
 		},
 	})
 }
 
-// topicRecords are the decisions that make a topic.
-func topicRecords(image *metadata.Image, spec TopicSpec, placed []replica.Assignment) ([]metadata.Record, error) {
+// TopicRecords are the decisions that make a topic.
+func TopicRecords(image *metadata.Image, spec TopicSpec, placed []replica.Assignment) ([]metadata.Record, error) {
 	if err := CheckTopic(image, spec); err != nil {
 		return nil, err
 	}
-	out := []metadata.Record{{Topic: spec.record(image)}}
+	out := []metadata.Record{{Topic: spec.Record(image)}}
 	for i, a := range placed {
-		out = append(out, assigned(spec.ID, Partition{Topic: spec.Name, ID: i}, a))
+		out = append(out, Assigned(spec.ID, Partition{Topic: spec.Name, ID: i}, a))
 	}
 	return out, nil
 }
 
-// record is the decision that makes the topic, in a version above that of an earlier one.
-func (s TopicSpec) record(image *metadata.Image) *metadata.TopicRecord {
+// Record is the decision that makes the topic, in a version above that of an earlier one.
+func (s TopicSpec) Record(image *metadata.Image) *metadata.TopicRecord {
 	r := &metadata.TopicRecord{
 		Name: s.Name, ID: s.ID, Partitions: s.Partitions, Replication: s.Replication, Partitioner: s.Partitioner, Settings: s.Settings, Version: 1,
 	}
@@ -142,10 +132,10 @@ type TopicChange struct {
 	Settings   map[string]*string // nil: back to the default
 }
 
-// change returns the record that a change makes of a topic.
+// Record returns the decision that a change makes of a topic.
 //
 // Errors: *topic.UnknownError, *topic.CountError, *topic.FewerError, *topic.SettingError.
-func (c TopicChange) record(image *metadata.Image) (*metadata.TopicRecord, error) {
+func (c TopicChange) Record(image *metadata.Image) (*metadata.TopicRecord, error) {
 	t := image.Topic(c.Name)
 	if t == nil {
 		return nil, &topic.UnknownError{Name: c.Name}
@@ -166,9 +156,9 @@ func (c TopicChange) record(image *metadata.Image) (*metadata.TopicRecord, error
 	return r, r.Settings.Check()
 }
 
-// removed are the effects of a topic's record on the replicas that a broker has of an
+// Removed are the effects of a topic's record on the replicas that a broker has of an
 // earlier one of its name.
-func removed(old *metadata.Topic, next *metadata.TopicRecord, id replica.BrokerID) []Effect {
+func Removed(old *metadata.Topic, next *metadata.TopicRecord, id replica.BrokerID) []Effect {
 	if old == nil || !next.Deleted && next.ID == old.ID {
 		return nil
 	}
@@ -194,7 +184,7 @@ func (m *Manual) changeTopic(id uint64, c TopicChange) {
 		done(&BrokerError{fmt.Sprintf("topics are changed by broker %d, which keeps the decisions", m.cfg.At)})
 		return
 	}
-	r, err := c.record(m.image)
+	r, err := c.Record(m.image)
 	if err != nil {
 		done(err)
 		return
@@ -215,13 +205,13 @@ func (m *Manual) changeTopic(id uint64, c TopicChange) {
 			return
 		}
 		m.change(&change{done: done, make: func(image *metadata.Image) ([]metadata.Record, error) {
-			now, err := c.record(image) // it may have changed meanwhile
+			now, err := c.Record(image) // it may have changed meanwhile
 			if err != nil {
 				return nil, err
 			}
 			out := []metadata.Record{{Topic: now}}
 			for i, a := range placed {
-				out = append(out, assigned(now.ID, Partition{Topic: c.Name, ID: len(old.Partitions) + i}, a))
+				out = append(out, Assigned(now.ID, Partition{Topic: c.Name, ID: len(old.Partitions) + i}, a))
 			}
 			return out, nil
 		}})

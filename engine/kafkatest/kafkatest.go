@@ -98,7 +98,7 @@ func Start(t testing.TB, opt Options) *Cluster {
 func (c *Cluster) start(b *broker, peer, kafka net.Listener) error {
 	cfg := server.Config{
 		ID: replica.BrokerID(b.id), Data: "data", Peers: map[replica.BrokerID]string{}, Controller: c.opt.Controller,
-		Acks: replica.Quorum, HealthEvery: 20 * time.Millisecond, LagTimeout: 2 * time.Second, UnreachableTimeout: 100 * time.Millisecond,
+		Acks: replica.Quorum, HealthEvery: 100 * time.Millisecond, FailAfter: 5, LagTimeout: 2 * time.Second, UnreachableTimeout: 100 * time.Millisecond,
 		AutoCreate: !c.opt.NoAutoCreate, Partitions: c.opt.Partitions, Token: c.opt.Token, Logger: c.opt.Logger,
 		Log:  commitlog.Options{FS: b.disk, SegmentBytes: 1 << 20},
 		Dial: func(ctx context.Context, _, address string) (net.Conn, error) { return c.dial(ctx, b.id, address) },
@@ -173,14 +173,15 @@ func (c *Cluster) Server(id int) *server.Server {
 
 // Leader is the broker that leads a partition, as the living ones know; 0: nobody.
 func (c *Cluster) Leader(topic string, partition int) int {
+	var latest replica.Assignment // some brokers may not have heard of it yet
 	for _, b := range c.brokers {
 		if s := c.Server(b.id); s != nil {
-			if t := s.Service().Image().Topic(topic); t != nil && partition < len(t.Partitions) {
-				return int(t.Partitions[partition].Leader)
+			if t := s.Service().Image().Topic(topic); t != nil && partition < len(t.Partitions) && t.Partitions[partition].LeaderEpoch >= latest.LeaderEpoch {
+				latest = t.Partitions[partition]
 			}
 		}
 	}
-	return 0
+	return int(latest.Leader)
 }
 
 // Crash ends a broker as a power failure does: nothing that it had not synced is left on its

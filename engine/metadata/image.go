@@ -26,13 +26,31 @@ type Topic struct {
 // Image is all that was decided, at one moment. It is safe for concurrent use, since it
 // never changes. The zero value is an empty cluster's.
 type Image struct {
-	brokers []replica.BrokerID // ascending
+	brokers []replica.BrokerID                // ascending
+	lives   map[replica.BrokerID]BrokerRecord // of those that were registered with more than their id
 	topics  map[string]*Topic
 	deleted map[string]*TopicRecord // topics that were deleted, and not made again
 }
 
 // Brokers returns the ids of the cluster's brokers, ascending. It must not be changed.
 func (i *Image) Brokers() []replica.BrokerID { return i.brokers }
+
+// Broker returns what is decided about a broker; false where it is not one of the cluster's.
+func (i *Image) Broker(id replica.BrokerID) (BrokerRecord, bool) {
+	if _, known := slices.BinarySearch(i.brokers, id); !known {
+		return BrokerRecord{}, false
+	}
+	if r, ok := i.lives[id]; ok {
+		return r, true
+	}
+	return BrokerRecord{ID: id}, true
+}
+
+// Usable reports whether a broker is one of the cluster's and not fenced.
+func (i *Image) Usable(id replica.BrokerID) bool {
+	r, known := i.Broker(id)
+	return known && !r.Fenced
+}
 
 // Topics returns the topics' names, sorted.
 func (i *Image) Topics() []string { return slices.Sorted(maps.Keys(i.topics)) }
@@ -83,7 +101,7 @@ func (i *Image) Check(p topic.Partition) error {
 // Apply returns the image that decisions lead to. The records count together: where one
 // contradicts what is there, or each other, none does, and the error says which.
 func (i *Image) Apply(records ...Record) (*Image, error) {
-	next := &Image{brokers: i.brokers, topics: maps.Clone(i.topics), deleted: maps.Clone(i.deleted)}
+	next := &Image{brokers: i.brokers, lives: i.lives, topics: maps.Clone(i.topics), deleted: maps.Clone(i.deleted)}
 	if next.topics == nil {
 		next.topics = map[string]*Topic{}
 	}
@@ -115,6 +133,16 @@ func (i *Image) apply(r Record, fresh map[string]bool) error {
 		}
 		if at, found := slices.BinarySearch(i.brokers, r.Broker.ID); !found {
 			i.brokers = slices.Insert(slices.Clone(i.brokers), at, r.Broker.ID)
+		}
+		if old, _ := i.Broker(r.Broker.ID); old != *r.Broker {
+			if r.Broker.Life < old.Life {
+				return fmt.Errorf("its life %d is over, %d has begun", r.Broker.Life, old.Life)
+			}
+			i.lives = maps.Clone(i.lives)
+			if i.lives == nil {
+				i.lives = map[replica.BrokerID]BrokerRecord{}
+			}
+			i.lives[r.Broker.ID] = *r.Broker
 		}
 	case r.Topic != nil:
 		return i.addTopic(*r.Topic, fresh)
@@ -228,8 +256,9 @@ func (i *Image) Records() []Record { return new(Image).Diff(i) }
 func (i *Image) Diff(next *Image) []Record {
 	var out []Record
 	for _, id := range next.brokers {
-		if _, known := slices.BinarySearch(i.brokers, id); !known {
-			out = append(out, Record{Broker: &BrokerRecord{ID: id}})
+		is, _ := next.Broker(id)
+		if was, known := i.Broker(id); !known || was != is {
+			out = append(out, Record{Broker: &is})
 		}
 	}
 	for _, name := range next.AllDeleted() {
@@ -262,7 +291,7 @@ func (t *Topic) Record() *TopicRecord {
 // Reckoned returns an image in which partitions have other assignments, whatever these are:
 // for what a broker believes, and nobody decided. Partitions that there are not are left out.
 func (i *Image) Reckoned(changes iter.Seq2[topic.Partition, replica.Assignment]) *Image {
-	next := &Image{brokers: i.brokers, topics: maps.Clone(i.topics), deleted: i.deleted}
+	next := &Image{brokers: i.brokers, lives: i.lives, topics: maps.Clone(i.topics), deleted: i.deleted}
 	fresh := map[string]bool{}
 	for p, a := range changes {
 		t := next.topics[p.Topic]

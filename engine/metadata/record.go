@@ -20,6 +20,12 @@ type Record struct {
 // BrokerRecord says that a broker belongs to the cluster.
 type BrokerRecord struct {
 	ID replica.BrokerID `json:"id"`
+	// Life tells a broker that has started anew from the one before; it only grows. 0 where the
+	// controller does not register lives.
+	Life uint64 `json:"life,omitempty"`
+	// Fenced: it leads nothing, and counts for nothing, until it has shown that it is alive and
+	// knows what is decided.
+	Fenced bool `json:"fenced,omitempty"`
 }
 
 // TopicRecord says that there is a topic, or, where Deleted, that there was. The assignments

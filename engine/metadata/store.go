@@ -1,6 +1,7 @@
 package metadata
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -16,12 +17,14 @@ const segmentBytes = 1 << 20
 // LogName is the directory of a broker's, or a cluster's, log of decisions.
 const LogName = "__cluster_metadata"
 
-// Store keeps decisions in a log. Its methods are for one goroutine at a time.
+// Store keeps decisions in a log, or a controller's journal. Its methods are for one goroutine
+// at a time.
 type Store struct {
-	dir string
-	opt commitlog.Options
-	log *commitlog.Log
-	new int // records since the log was opened or compacted
+	dir     string
+	opt     commitlog.Options
+	journal bool
+	log     *commitlog.Log
+	new     int // records since the log was opened or compacted
 }
 
 // DamageError: the log of decisions holds what contradicts itself, or cannot be read.
@@ -57,38 +60,74 @@ func (e *UnsettledError) Unwrap() error { return e.Err }
 //
 // Errors: *DamageError, *commitlog.LockedError (another process has them).
 func OpenStore(dir string, opt commitlog.Options) (*Store, *Image, error) {
+	s := newStore(dir, opt)
+	var image *Image
+	err := s.open(func(l *commitlog.Log) (err error) {
+		image, err = load(l)
+		return err
+	})
+	return s, image, err
+}
+
+// OpenJournal opens a controller's journal: records that are the controller's own to read. What
+// they say is not compacted; see WriteJournal.
+//
+// Errors: those of OpenStore.
+func OpenJournal(dir string, opt commitlog.Options) (*Store, []record.Record, error) {
+	s := newStore(dir, opt)
+	s.journal = true
+	var all []record.Record
+	err := s.open(func(l *commitlog.Log) error {
+		for r, err := range l.Records(l.StartOffset()) {
+			if err != nil {
+				return err
+			}
+			if bytes.ContainsRune(r.Key, '/') {
+				return ErrOtherController // a decision of OpenStore's
+			}
+			all = append(all, r.Clone())
+		}
+		return nil
+	})
+	return s, all, err
+}
+
+// ErrOtherController: a log of decisions was written by another kind of controller.
+var ErrOtherController = errors.New("it was written with another kind of controller; choose that one, or another data directory")
+
+func newStore(dir string, opt commitlog.Options) *Store {
 	opt.Format = record.V2
 	if opt.SegmentBytes == 0 || opt.SegmentBytes > segmentBytes {
 		opt.SegmentBytes = segmentBytes
 	}
-	opt.Committer = nil // a decision waits for nobody else's sync
-	s := &Store{dir: dir, opt: opt}
-	image, err := s.open()
-	if err != nil {
-		return nil, nil, err
-	}
-	return s, image, nil
+	opt.MaxRecordBytes, opt.MaxBatchBytes = 64<<20, 128<<20 // all of a cluster's decisions
+	opt.Committer = nil                                     // a decision waits for nobody else's sync
+	return &Store{dir: dir, opt: opt}
 }
 
-func (s *Store) open() (*Image, error) {
+// open opens the log, and has it read.
+func (s *Store) open(read func(*commitlog.Log) error) error {
 	l, err := commitlog.Open(s.dir, s.opt)
 	if err != nil {
 		if _, locked := errors.AsType[*commitlog.LockedError](err); locked {
-			return nil, err
+			return err
 		}
-		return nil, &DamageError{Dir: s.dir, Err: err}
+		return &DamageError{Dir: s.dir, Err: err}
 	}
 	// A log that could not be made durable shows only what was surely durable before: there
 	// may be more, that somebody was told of.
 	if err := l.Usable(); err != nil {
-		return nil, fmt.Errorf("metadata: the decisions in %s cannot be relied on while the disk does not take writes: %w", s.dir, errors.Join(err, l.Close()))
+		return fmt.Errorf("metadata: the decisions in %s cannot be relied on while the disk does not take writes: %w", s.dir, errors.Join(err, l.Close()))
 	}
-	image, err := load(l)
+	err = read(l)
+	if errors.Is(err, ErrOtherController) {
+		return fmt.Errorf("metadata: the log of decisions in %s cannot be used: %w", s.dir, errors.Join(err, l.Close()))
+	}
 	if err != nil {
-		return nil, &DamageError{Dir: s.dir, Err: errors.Join(err, l.Close())}
+		return &DamageError{Dir: s.dir, Err: errors.Join(err, l.Close())}
 	}
 	s.log = l
-	return image, nil
+	return nil
 }
 
 // load reads the decisions, and puts them together: each key's last counts, whatever came
@@ -99,6 +138,9 @@ func load(l *commitlog.Log) (*Image, error) {
 	for in, err := range l.Records(l.StartOffset()) {
 		if err != nil {
 			return nil, err
+		}
+		if !bytes.ContainsRune(in.Key, '/') {
+			return nil, ErrOtherController // a journal
 		}
 		r, err := decode(in)
 		if err != nil {
@@ -134,12 +176,6 @@ func load(l *commitlog.Log) (*Image, error) {
 //
 // Errors: *UnsettledError; after any other, they do not count.
 func (s *Store) Append(records []Record) error {
-	if len(records) == 0 {
-		return nil
-	}
-	if err := s.usable(); err != nil {
-		return fmt.Errorf("metadata: the disk failed before, and still does: %w", err)
-	}
 	encoded := make([]record.Record, len(records))
 	for i, r := range records {
 		var err error
@@ -147,14 +183,43 @@ func (s *Store) Append(records []Record) error {
 			return err
 		}
 	}
+	err := s.write(encoded)
+	if err == nil {
+		s.new += len(encoded)
+		s.compact()
+	}
+	return err
+}
+
+// WriteJournal stores a journal's records, all or none, and returns when they are durable.
+// whole: they say all that is to be known, and what was stored before may be forgotten.
+//
+// Errors: those of Append.
+func (s *Store) WriteJournal(records []record.Record, whole bool) error {
+	if err := s.write(records); err != nil {
+		return err
+	}
+	if !whole {
+		return nil
+	}
+	first := s.log.EndOffset() - int64(len(records))
+	if err := s.log.AdvanceLogStart(first); err != nil && s.opt.Logger != nil {
+		s.opt.Logger.Warn("what a journal holds no more need of could not be removed", "dir", s.dir, "error", err)
+	}
+	return nil
+}
+
+func (s *Store) write(encoded []record.Record) error {
+	if len(encoded) == 0 {
+		return nil
+	}
+	if err := s.usable(); err != nil {
+		return fmt.Errorf("metadata: the disk failed before, and still does: %w", err)
+	}
 	end := s.log.EndOffset()
 	_, err := s.log.Append(encoded...)
 	if _, poisoned := errors.AsType[*commitlog.PoisonedError](err); poisoned {
 		return s.findOut(end+int64(len(encoded)), err)
-	}
-	if err == nil {
-		s.new += len(encoded)
-		s.compact()
 	}
 	return err
 }
@@ -168,8 +233,13 @@ func (s *Store) usable() error {
 		_ = s.log.Close() // it is poisoned: what it says is known
 		s.log = nil
 	}
-	_, err := s.open()
-	return err
+	return s.open(func(l *commitlog.Log) error {
+		if s.journal {
+			return l.Verify()
+		}
+		_, err := load(l)
+		return err
+	})
 }
 
 // findOut opens the log again after a write that failed, and looks whether it is there.

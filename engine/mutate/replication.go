@@ -47,7 +47,7 @@ var replicationBugs = []change{
 	{"offsets-not-copied", "stores a group's state and forgets its commits", "service/groups.go",
 		"	records = append(records, offsetRecords(h.name, out.Commits, nil)...)\n	if len", "	if len"},
 	{"decision-before-stored", "lets a decision count before it is stored", "controller/manual.go",
-		"			m.emit(Persist{persist})\n			return\n", "			m.emit(Persist{persist})\n			m.take(c)\n			return\n"},
+		"			m.emit(Persist{Records: persist})\n			return\n", "			m.emit(Persist{Records: persist})\n			m.take(c)\n			return\n"},
 	{"failover-to-anybody", "lets a replica that is not in sync lead", "controller/failover.go",
 		"	chosen := f.m.cfg.Choose(f.old, f.reports)\n", "	f.old.ISR = f.old.Replicas\n	candidates, reasons = Candidates(f.old, f.reports)\n	chosen := f.m.cfg.Choose(f.old, f.reports)\n"},
 	{"proposal-lost-is-refused", "takes a proposal whose answer was lost for refused", "controller/manual.go",

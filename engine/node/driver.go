@@ -39,10 +39,11 @@ type replicaDriver struct {
 	watchers  []*watcher
 	producers *producers // nil: not read in this term
 
-	hw    atomic.Int64
-	whole atomic.Bool // log is open
-	due   int         // place in the heap of deadlines, which guards it
-	dueAt time.Time
+	damage atomic.Pointer[error] // found in the log while it was read; nil: none
+	hw     atomic.Int64
+	whole  atomic.Bool // log is open
+	due    int         // place in the heap of deadlines, which guards it
+	dueAt  time.Time
 }
 
 // open opens or makes the log. d.mu is held.
@@ -209,6 +210,7 @@ func (d *replicaDriver) perform(effects []replica.Effect) {
 		switch e := e.(type) {
 		case replica.Copy:
 			_, err := d.log.AppendReplica(e.Frames, e.Epoch)
+			_ = d.damaged(err)
 			if err == nil {
 				d.observe(Stored, Event{LeaderEpoch: e.Epoch})
 			} else {
@@ -311,6 +313,7 @@ func (d *replicaDriver) sendDigests(e replica.SendDigests) {
 
 // cannotRead answers a follower that the leader's own log cannot be read there.
 func (d *replicaDriver) cannotRead(m replica.Message, err error) {
+	_ = d.damaged(err)
 	d.node.logger.Error("cannot read the log for a follower", "broker", d.node.opt.ID, "partition", d.partition, "offset", m.Offset, "error", err)
 	d.send(replica.Message{
 		Kind: replica.Refused, From: m.From, To: m.To, LeaderEpoch: m.LeaderEpoch, Seq: m.Seq, Reason: replica.CannotRead, Detail: err.Error(),
@@ -339,6 +342,18 @@ func (d *replicaDriver) done(id uint64, err error) {
 	if f != nil {
 		f(err)
 	}
+}
+
+// damaged notes what reading has found, if the log is damaged: such a replica must not lead, nor
+// pass for a good one. It returns the error.
+func (d *replicaDriver) damaged(err error) error {
+	if _, ok := errors.AsType[*commitlog.CorruptionError](err); ok && d.damage.Load() == nil {
+		damage := openError(d.partition, d.node.opt.ID, err)
+		if d.damage.CompareAndSwap(nil, &damage) {
+			d.node.logger.Error("a replica's log is damaged", "broker", d.node.opt.ID, "partition", d.partition, "error", err)
+		}
+	}
+	return err
 }
 
 // stop refuses whoever waits and takes no more work.

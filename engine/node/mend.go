@@ -101,3 +101,16 @@ func (n *Node) probe(dir string) error {
 	err := vfs.WriteNew(n.fs, name, make([]byte, 64<<10))
 	return errors.Join(err, n.fs.Remove(name))
 }
+
+// Scrub reads all of a replica's log, and reports whether it is what was written: what rots where
+// nobody reads would be found when the other copies are gone.
+//
+// Errors: *NoReplicaError, *MissingReplicaError, *OpenReplicaError, *CorruptReplicaError,
+// *commitlog.CorruptionError, ErrClosed.
+func (n *Node) Scrub(p Partition) error {
+	d, err := n.opened(p)
+	if err != nil {
+		return err
+	}
+	return d.damaged(d.log.Verify())
+}

@@ -68,7 +68,7 @@ func (n *Node) Read(p Partition, from int64, max int, known int32) (Look, commit
 	}
 	if from < look.HighWatermark || from > look.LogEndOffset {
 		c, err := d.log.ReadFrames(nil, from, look.HighWatermark, max)
-		return look, c, err
+		return look, c, d.damaged(err)
 	}
 	if !look.Settled {
 		err = &OffsetNotAvailableError{Partition: p, Broker: n.opt.ID, HighWatermark: look.HighWatermark}
@@ -208,6 +208,11 @@ func (n *Node) Report(p Partition) controller.Report {
 	d, err := n.opened(p)
 	if err == nil {
 		err = d.log.Usable()
+	}
+	if err == nil {
+		if damage := d.damage.Load(); damage != nil {
+			err = *damage
+		}
 	}
 	if r.Err = err; err != nil {
 		return r

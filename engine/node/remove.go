@@ -84,3 +84,37 @@ func removeDir(fsys vfs.FS, dir string) error {
 	}
 	return fsys.SyncDir(filepath.Dir(dir))
 }
+
+// Remake begins a replica anew whose log is damaged or missing. What is left of it is put aside,
+// in the same directory, for a person. It is for a replica that is not in sync,
+// of a partition that others have.
+func (n *Node) Remake(p Partition) error {
+	n.mu.Lock()
+	d := n.drivers[p]
+	n.mu.Unlock()
+	if d != nil {
+		if n.Report(p).Err == nil {
+			return nil // it can be used again
+		}
+		n.mu.Lock()
+		delete(n.drivers, p)
+		n.mu.Unlock()
+		d.stop(ErrRemoved)
+		n.deadlines.remove(d)
+		if err := d.close(); err != nil && !errors.Is(err, commitlog.ErrClosed) {
+			n.logger.Warn("closing a log that is damaged", "broker", n.opt.ID, "partition", p, "error", err)
+		}
+	}
+	if err := n.marks.forget(p); err != nil {
+		return fmt.Errorf("node: beginning %s anew: %w", p, err)
+	}
+	dir := n.Dir(p)
+	if err := commitlog.PutAside(n.fs, dir); err != nil {
+		return fmt.Errorf("node: beginning %s anew: %w", p, err)
+	}
+	n.logger.Warn("a replica is begun anew, and copied from its leader", "broker", n.opt.ID, "partition", p, "what is left of it", dir)
+	d = n.driver(p, true)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.broken
+}

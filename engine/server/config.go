@@ -23,8 +23,9 @@ type Config struct {
 	Advertise string
 	// Peers are the other brokers' addresses.
 	Peers map[replica.BrokerID]string
-	// Controller is "manual" (decisions are calls, kept by the broker with the lowest id) or
-	// "first-alive" (each broker reckons). Empty is manual for one broker, else first-alive.
+	// Controller is "quorum" (most of the brokers agree on each decision), "manual" (decisions are
+	// calls, kept by the broker with the lowest id) or "first-alive" (each broker reckons). Empty
+	// is manual for one broker, else quorum.
 	Controller string
 	// Acks is what a produce that does not say waits for. MinInSync is for quorum and all;
 	// see service.Config.

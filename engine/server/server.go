@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	_ "logbook/engine/controller/quorum" // the usual controller of several brokers
 	"logbook/engine/kafka"
 	"logbook/engine/replica"
 	"logbook/engine/service"
@@ -161,9 +162,14 @@ func (b *Server) accept(ln net.Listener) error {
 // shutdownGrace is how long requests that were accepted may take to finish.
 const shutdownGrace = 10 * time.Second
 
-// shutdown answers what was accepted, and closes. Peers are heard until the last client
-// has its answer: without their word no write is acknowledged.
+// shutdown hands over what this broker leads, answers what was accepted, and closes. Clients that
+// come meanwhile are told who leads now. Peers are heard until the last client has its answer:
+// without their word no write is acknowledged.
 func (b *Server) shutdown() error {
+	b.service.Leave()
+	for deadline := time.Now().Add(leaveGrace); !b.service.Left() && time.Now().Before(deadline); {
+		time.Sleep(5 * time.Millisecond)
+	}
 	b.mu.Lock()
 	b.draining = true
 	var open []*session
@@ -188,10 +194,6 @@ func (b *Server) shutdown() error {
 		})
 	}
 	finishing.Wait()
-	b.service.Leave()
-	for deadline := time.Now().Add(leaveGrace); !b.service.Left() && time.Now().Before(deadline); {
-		time.Sleep(5 * time.Millisecond)
-	}
 	return b.Close()
 }
 

@@ -43,7 +43,7 @@ type Settings struct {
 	Data       string                      // LOGBOOK_DATA: directory
 	Advertise  string                      // LOGBOOK_ADVERTISE: host:port that others are told; empty: what is bound
 	Peers      map[replica.BrokerID]string // LOGBOOK_PEERS: 1=host:port,2=host:port; this broker may be among them
-	Controller string                      // LOGBOOK_CONTROLLER: manual or first-alive; empty: manual for one broker, else first-alive
+	Controller string                      // LOGBOOK_CONTROLLER: quorum, manual or first-alive; empty: manual for one broker, else quorum
 	Acks       replica.Acks                // LOGBOOK_ACKS: leader, all or quorum
 	MinInSync  int                         // LOGBOOK_MIN_IN_SYNC: for quorum and all; 0: 2 with three brokers or more, else 1
 	Retention  commitlog.Retention         // LOGBOOK_RETENTION_AGE, LOGBOOK_RETENTION_BYTES: 0 keeps all

@@ -23,9 +23,10 @@ type Config struct {
 	Dir string // the broker's data
 	// Brokers are the ids of all brokers of the cluster, this one among them; nil: this one alone.
 	Brokers []replica.BrokerID
-	// Controller is "manual" (failover is a command, and the broker with the lowest id keeps
-	// the decisions) or "first-alive" (each broker reckons). Empty is manual for one broker,
-	// else first-alive.
+	// Controller is "quorum" (a majority of the brokers agrees on each decision; the program must
+	// import package quorum), "manual" (failover is a command, and the broker with the lowest id
+	// keeps the decisions) or "first-alive" (each broker reckons). Empty is manual for one broker,
+	// else quorum.
 	Controller string
 	// Acks is what a produce that does not say waits for.
 	Acks replica.Acks
@@ -45,9 +46,13 @@ type Config struct {
 	WriteTimeout       time.Duration // longest that a write waits for followers; 0 is 10 s
 	RequestTimeout     time.Duration // for another broker to answer; 0 is 30 s
 	ProbeTimeout       time.Duration // for a replica to report; 0 is 3 s
+	ScrubEvery         time.Duration // between reads of whole logs, to find what rots; 0 is 24 h
 
 	Log    commitlog.Options // of each partition; FS, Now and Logger in it are the service's too
 	Random io.Reader         // ids are drawn from it; nil: crypto/rand
+	// SnapshotAfter is how many decisions the quorum controller's journal holds before it begins
+	// anew; 0 is 1000.
+	SnapshotAfter int
 
 	// Send hands a message to another broker's Deliver, without waiting for it; it may be
 	// lost, repeated or late. An error says that it surely will not arrive. nil: there is
@@ -84,6 +89,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.WriteTimeout = cmp.Or(c.WriteTimeout, 10*time.Second)
 	c.RequestTimeout = cmp.Or(c.RequestTimeout, 30*time.Second)
 	c.ProbeTimeout = cmp.Or(c.ProbeTimeout, 3*time.Second)
+	c.ScrubEvery = cmp.Or(c.ScrubEvery, 24*time.Hour)
 	if len(c.Brokers) == 0 {
 		c.Brokers = []replica.BrokerID{c.ID}
 	}

@@ -87,6 +87,9 @@ func (s *Service) fail(err error) error {
 		}
 		return e
 	}
+	if nc, ok := errors.AsType[*controller.NoControllerError](err); ok && nc.Known != replica.None {
+		e.Code, e.Leader = NotCoordinator, int32(nc.Known)
+	}
 	if oor, ok := errors.AsType[*commitlog.OffsetOutOfRangeError](err); ok {
 		e.Code, e.LogStartOffset, e.LogEndOffset = OutOfRange, oor.Start, oor.End
 	}
@@ -139,7 +142,7 @@ func codeOf(err error) Code {
 		return LeaderAvailable
 	case is[*controller.NoEligibleReplicaError](err):
 		return NoEligible
-	case errors.Is(err, ErrClosed), errors.Is(err, node.ErrClosed), errors.Is(err, node.ErrAbandoned), is[*controller.BusyError](err), errors.Is(err, replica.ErrLeadershipLost), errors.Is(err, replica.ErrSuperseded),
+	case errors.Is(err, ErrClosed), errors.Is(err, node.ErrClosed), errors.Is(err, node.ErrAbandoned), is[*controller.BusyError](err), is[*controller.NoControllerError](err), is[*controller.UnsureError](err), errors.Is(err, replica.ErrLeadershipLost), errors.Is(err, replica.ErrSuperseded),
 		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), is[*commitlog.PoisonedError](err), is[*metadata.UnsettledError](err),
 		is[*replica.UnreachableError](err), is[*controller.UnreachableError](err), is[*replica.RefusedError](err), is[*node.OffsetNotAvailableError](err),
 		is[*node.OpenReplicaError](err):

@@ -155,6 +155,9 @@ func (s *Service) read(q FetchPartition) Fetched {
 	if err == nil {
 		r.Look, c, err = s.node.Read(q.Partition, q.Offset, q.MaxBytes, q.LeaderEpoch)
 	}
+	if err == nil {
+		err = s.leased(q.Partition) // it was when the partition was read
+	}
 	if err != nil {
 		r.Err = s.fail(err)
 		return r
@@ -207,6 +210,9 @@ func (s *Service) ListOffset(p Partition, where Where, at time.Time, done func(o
 	var look node.Look
 	if err == nil {
 		look, err = s.node.Look(p)
+	}
+	if err == nil {
+		err = s.leased(p)
 	}
 	if err == nil && !look.Settled && where != Earliest {
 		err = &node.OffsetNotAvailableError{Partition: p, Broker: s.cfg.ID, HighWatermark: look.HighWatermark}

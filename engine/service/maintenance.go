@@ -29,6 +29,22 @@ func (s *Service) maintain() {
 	})
 }
 
+// scrub reads all of this broker's logs, one after another: what rots where nobody reads would be
+// found when the other copies are gone. The node notes what it finds, and the controller acts on it.
+func (s *Service) scrub() {
+	s.run(func() {
+		for _, p := range s.node.Partitions() {
+			if s.isClosed() {
+				return
+			}
+			if err := s.node.Scrub(p); err != nil && !errors.Is(err, node.ErrClosed) {
+				s.logger.Error("a replica is not what was written to it", "partition", p, "error", err)
+			}
+		}
+		s.after(s.cfg.ScrubEvery, s.scrub)
+	})
+}
+
 func (s *Service) maintainPartition(p Partition, set topic.Settings) error {
 	s.configure(p, set)
 	roll := time.Duration(0)

@@ -119,6 +119,7 @@ func (s *Service) reply(to BrokerID, m PeerMessage) { _ = s.cfg.Send(to, m) }
 // others not to wait for its replicas. It is for a broker that has answered its clients and
 // is about to stop. Left reports whether it is done.
 func (s *Service) Leave() {
+	s.leaving.Store(true)
 	for _, id := range s.cfg.Brokers {
 		if id != s.cfg.ID {
 			_ = s.cfg.Send(id, Leaving{})
@@ -138,6 +139,9 @@ func (s *Service) Lost(peer BrokerID, why string) {
 }
 
 func (s *Service) sendReplica(p Partition, m replica.Message) error {
+	if m.Kind == replica.Fetch && s.view.Load().retired {
+		return nil // else its leader would have it in sync again, and wait for it when it is gone
+	}
 	return s.cfg.Send(m.To, ReplicaMessage{p, m})
 }
 

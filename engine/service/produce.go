@@ -108,7 +108,11 @@ func (s *Service) Produce(q Produce, done func(Produced, error)) {
 	if n, ok := s.Image().Topic(p.Topic).Settings.Number("min.insync.replicas"); ok && acks != replica.OnLeader {
 		enough = func() error { return s.enough(p, int(n)) }
 	}
-	if err := enough(); err != nil {
+	err := s.leased(p)
+	if err == nil {
+		err = enough()
+	}
+	if err != nil {
 		fail(err)
 		return
 	}
@@ -122,6 +126,9 @@ func (s *Service) Produce(q Produce, done func(Produced, error)) {
 		s.timers.stop(limit)
 		if err == nil {
 			err = enough()
+		}
+		if err == nil && acks == replica.OnLeader {
+			err = s.leased(p) // nobody but this broker has it, perhaps
 		}
 		if err != nil {
 			fail(err)

@@ -44,8 +44,10 @@ type Service struct {
 	replicas  serial // makes and removes replicas, in order
 	endpoints endpoints
 
+	leaving     atomic.Bool
 	view        atomic.Pointer[view]
-	controlNext atomic.Int64 // when the controller wants to be ticked, in ns; 0: never
+	lease       atomic.Pointer[time.Time] // until when what this broker leads may be served; nil: without limit
+	controlNext atomic.Int64              // when the controller wants to be ticked, in ns; 0: never
 
 	mu      sync.RWMutex // what follows
 	closed  bool
@@ -56,7 +58,12 @@ type Service struct {
 type view struct {
 	image *metadata.Image
 	alive map[BrokerID]bool
-	left  bool // the controller has handed over what it can
+	boss  BrokerID // that takes commands; None: any
+	left  bool     // the controller has handed over what it can
+	// quorum is nil where the controller is not one of several brokers'.
+	quorum *controller.QuorumStatus
+	// retired: this broker leaves, and counts as in sync nowhere: it need not follow any more.
+	retired bool
 }
 
 // Open opens a broker's data and recovers its replicas. Start begins its work.
@@ -80,10 +87,10 @@ func Open(cfg Config) (*Service, error) {
 		return nil, err
 	}
 	opt := cfg.Log
-	var image *metadata.Image
-	if s.store, image, err = metadata.OpenStore(filepath.Join(cfg.Dir, metadata.LogName), opt); err != nil {
+	if err := s.openController(filepath.Join(cfg.Dir, metadata.LogName), opt); err != nil {
 		return nil, err
 	}
+	image := s.controller.Image()
 	if err := checkDecided(cfg.Log.FS, cfg.Dir, image); err != nil {
 		return nil, errors.Join(err, s.store.Close())
 	}
@@ -103,21 +110,32 @@ func Open(cfg Config) (*Service, error) {
 		}
 	}
 	s.node.OpenReplicas(replicasOf(image, cfg.ID)...)
-	if s.controller, err = s.newController(image); err != nil {
-		return nil, errors.Join(err, s.node.Close(), s.store.Close())
-	}
 	s.publish()
 	return s, nil
 }
 
-// newController returns the controller that the configuration names. Nothing here depends
-// on its kind.
-func (s *Service) newController(image *metadata.Image) (controller.Machine, error) {
+// openController opens the log of decisions, and the controller that the configuration names.
+// Nothing here depends on its kind.
+func (s *Service) openController(dir string, opt commitlog.Options) (err error) {
 	cfg := &s.cfg
-	return cfg.kind.Open(controller.Config{
+	var stored controller.Stored
+	if cfg.kind.Journal {
+		s.store, stored.Journal, err = metadata.OpenJournal(dir, opt)
+	} else {
+		s.store, stored.Image, err = metadata.OpenStore(dir, opt)
+	}
+	if err != nil {
+		return err
+	}
+	s.controller, err = cfg.kind.Open(controller.Config{
 		ID: cfg.ID, Brokers: cfg.Brokers, Choose: cfg.Design.Choose, HealthEvery: cfg.HealthEvery, FailAfter: cfg.FailAfter,
 		RequestTimeout: cfg.RequestTimeout, ProbeTimeout: cfg.ProbeTimeout, FirstVersion: max(1, s.now().UnixNano()), Standing: s.standing,
-	}, image)
+		Random: cfg.Random, SnapshotAfter: cfg.SnapshotAfter,
+	}, stored)
+	if err != nil {
+		return errors.Join(err, s.store.Close())
+	}
+	return nil
 }
 
 // standing says how far this broker's log of a partition has come.
@@ -153,12 +171,16 @@ func (s *Service) Image() *metadata.Image { return s.view.Load().image }
 func (s *Service) Controller() string { return s.cfg.Controller }
 
 // ControllerID is the broker that topics are made and failovers called on; None: any.
-func (s *Service) ControllerID() BrokerID { return s.controller.ControllerID() }
+func (s *Service) ControllerID() BrokerID { return s.view.Load().boss }
+
+// Quorum is what the quorum is like, as far as this broker knows; nil where no majority decides.
+func (s *Service) Quorum() *controller.QuorumStatus { return s.view.Load().quorum }
 
 // Start begins the broker's work: the other brokers can be reached, as far as they are there.
 func (s *Service) Start() {
 	s.step(func(now time.Time) []controller.Effect { return s.controller.Start(now) })
 	s.after(maintainEvery, s.maintain)
+	s.after(s.cfg.ScrubEvery, s.scrub)
 }
 
 // Tick lets time pass: what is due happens.
@@ -225,7 +247,12 @@ func (s *Service) step(input func(now time.Time) []controller.Effect) {
 
 // publish shows what the controller has decided. It is called on control.
 func (s *Service) publish() {
-	v := &view{image: s.controller.Image(), alive: map[BrokerID]bool{}, left: s.controller.Left()}
+	v := &view{image: s.controller.Image(), alive: map[BrokerID]bool{}, left: s.controller.Left(), boss: s.controller.ControllerID()}
+	if q, ok := s.controller.(controller.Quorate); ok {
+		status := q.Quorum()
+		v.quorum = &status
+		v.retired = s.leaving.Load() && !v.image.Usable(s.cfg.ID)
+	}
 	for _, id := range s.cfg.Brokers {
 		v.alive[id] = id == s.cfg.ID || s.controller.Alive(id)
 	}
@@ -248,7 +275,7 @@ func (s *Service) perform(effects []controller.Effect) {
 			s.sendController(e)
 		case controller.Persist:
 			s.work(func() {
-				err := s.store.Append(e.Records)
+				err := s.persist(e)
 				s.step(func(now time.Time) []controller.Effect { return s.controller.Persisted(now, err) })
 			})
 		case controller.Decide:
@@ -266,6 +293,10 @@ func (s *Service) perform(effects []controller.Effect) {
 					s.logger.Error("a deleted topic's files could not be removed; that is tried again when the broker starts", "topic", e.Topic, "error", err)
 				}
 			})
+		case controller.Remake:
+			s.replicas.do(func() { s.remake(e.Partition, e.Assignment) })
+		case controller.Lease:
+			s.lease.Store(&e.Until)
 		case controller.Silent:
 			s.node.Unreachable(e.Peer, e.Why)
 			s.calls.lost(e.Peer, e.Why)
@@ -280,6 +311,36 @@ func (s *Service) perform(effects []controller.Effect) {
 			panic(fmt.Sprintf("service: an effect that nobody carries out: %T", e))
 		}
 	}
+}
+
+// persist stores what the controller wants stored.
+func (s *Service) persist(e controller.Persist) error {
+	if e.Journal != nil {
+		return s.store.WriteJournal(e.Journal, e.Whole)
+	}
+	return s.store.Append(e.Records)
+}
+
+// remake begins a replica anew whose log is damaged or missing, and that others have.
+func (s *Service) remake(p Partition, a replica.Assignment) {
+	if s.Image().Check(p) != nil {
+		return // the topic was deleted meanwhile
+	}
+	if err := s.node.Remake(p); err != nil {
+		s.logger.Error("a replica that cannot be used could not be begun anew", "partition", p, "error", err)
+		return
+	}
+	s.node.Assign(p, a)
+}
+
+// leased says that what this broker leads may not be served, if that is so: its controller has
+// not been heard of for so long that others may lead by now.
+func (s *Service) leased(p Partition) error {
+	until := s.lease.Load()
+	if until == nil || s.now().Before(*until) {
+		return nil
+	}
+	return unavailable("broker %d has lost its controller, and another broker may lead %s by now; try again", s.cfg.ID, p)
 }
 
 func partitions(name string, ids []int) []Partition {

@@ -39,6 +39,7 @@ const (
 	failAfter    = 4
 	lagTimeout   = 3 * time.Second
 	writeTimeout = 5 * time.Second
+	scrubEvery   = 7 * time.Second
 )
 
 // build makes the cluster: the brokers, and the topics.
@@ -68,7 +69,11 @@ var parts = []topic.Partition{{Topic: "flights", ID: 0}, {Topic: "flights", ID: 
 
 // makeTopic makes a topic as a person would: again, until it is there.
 func (w *world) makeTopic(spec controller.TopicSpec, done func()) {
-	w.brokers[0].service.CreateTopic(spec, func(_ *metadata.Topic, err error) {
+	at := w.brokers[0].service
+	if id := at.ControllerID(); id != replica.None {
+		at = w.brokers[id-1].service
+	}
+	at.CreateTopic(spec, func(_ *metadata.Topic, err error) {
 		if err == nil {
 			done()
 			return
@@ -113,10 +118,10 @@ func (b *broker) start() {
 	s, err := service.Open(service.Config{
 		ID: replica.BrokerID(b.id), Dir: "broker", Brokers: ids, Controller: w.cfg.Controller, Acks: w.acks, MinInSync: w.cfg.MinInSync,
 		HealthEvery: healthEvery, FailAfter: failAfter, LagTimeout: lagTimeout, WriteTimeout: writeTimeout, RequestTimeout: time.Second, ProbeTimeout: time.Second,
-		GroupPartitions: 1,
-		Log:             commitlog.Options{FS: b.disk, Now: func() time.Time { return w.now }, SegmentBytes: 4 << 10},
-		Random:          rand.NewChaCha8(seed),
-		Send:            b.send,
+		GroupPartitions: 1, ScrubEvery: scrubEvery, SnapshotAfter: 16,
+		Log:    commitlog.Options{FS: b.disk, Now: func() time.Time { return w.now }, SegmentBytes: 4 << 10},
+		Random: rand.NewChaCha8(seed),
+		Send:   b.send,
 		Go: func(f func()) {
 			w.after(0, func() {
 				if b.up && b.life == life {

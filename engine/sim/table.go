@@ -24,7 +24,7 @@ type Promise struct {
 // committed offsets never go back, and that all goes on when all is well again.
 func Promises() []Promise {
 	var out []Promise
-	for _, c := range controller.Kinds {
+	for _, c := range controller.Kinds() {
 		for _, acks := range []string{"leader", "all", "quorum"} {
 			for _, f := range append(slices.Clone(AllFaults), Rot) {
 				p := Promise{Controller: c.Name, Acks: acks, Fault: f, Promised: true}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"logbook/engine/controller"
+	_ "logbook/engine/controller/quorum" // one of the kinds
 	"logbook/engine/replica"
 	"logbook/engine/service"
 )

@@ -62,8 +62,8 @@ type Metadata struct {
 
 // MetadataReply describes the cluster as this broker sees it.
 type MetadataReply struct {
-	Controller   string   `json:"controller" doc:"who decides about leaders: manual or first-alive"`
-	ControllerID BrokerID `json:"decider,omitempty" doc:"manual: the broker that keeps the decisions"`
+	Controller   string   `json:"controller" doc:"who decides about leaders: quorum, manual or first-alive"`
+	ControllerID BrokerID `json:"decider,omitempty" doc:"the broker that takes commands: the active controller, or with manual the one that keeps the decisions; none: any does, or none is active"`
 	Brokers      []Broker `json:"brokers"`
 	Topics       []Topic  `json:"topics"`
 }

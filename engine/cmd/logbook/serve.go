@@ -100,7 +100,7 @@ what the others do; it is started again when you press Enter, or with its number
 	}
 	f := cmd.Flags()
 	f.StringVar(&dir, "data", "", "directory; empty: a temporary one, removed at the end")
-	f.StringVar(&ctl, "controller", "first-alive", controller.KindNames())
+	f.StringVar(&ctl, "controller", "", controller.KindNames()+"; empty: quorum, or manual for one broker")
 	f.StringVar(&acks, "acks", "quorum", "leader, all or quorum")
 	f.IntVar(&n, "brokers", 3, "how many")
 	f.IntVar(&kafka, "kafka-first-port", 9092, "port of the first broker for Kafka's clients; 0: free ones")
@@ -194,7 +194,10 @@ func (t *trial) start(ctx context.Context, id int) error {
 		peers = append(peers, fmt.Sprintf("%d=127.0.0.1:%d", i+1, port))
 	}
 	cmd := exec.CommandContext(ctx, exe, "serve", "--broker-id", fmt.Sprint(id), "--broker-port", fmt.Sprint(t.ports[id-1]), "--port", fmt.Sprint(t.web[id-1]), "--kafka-port", fmt.Sprint(t.kafka[id-1]),
-		"--data", filepath.Join(t.dir, fmt.Sprint("broker-", id)), "--peers", strings.Join(peers, ","), "--controller", t.controller, "--acks", t.acks, "--log-format", "json")
+		"--data", filepath.Join(t.dir, fmt.Sprint("broker-", id)), "--peers", strings.Join(peers, ","), "--acks", t.acks, "--log-format", "json")
+	if t.controller != "" {
+		cmd.Args = append(cmd.Args, "--controller", t.controller)
+	}
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 15 * time.Second
 	endWithParent(cmd)

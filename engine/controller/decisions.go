@@ -1,0 +1,205 @@
+package controller
+
+import (
+	"slices"
+
+	"logbook/engine/metadata"
+	"logbook/engine/replica"
+	"logbook/engine/topic"
+)
+
+// The decisions of a controller that agrees with others, as functions of what was decided
+// before: they return the records that are to be agreed on, none where nothing is to change.
+// Package quorum sees to it that a majority has them before they count.
+
+// RegisterBroker begins a new life of a broker. It is fenced until it has shown that it knows
+// of it. What its earlier life led is led by others, and it counts as in sync nowhere but where
+// nobody else does.
+func RegisterBroker(image *metadata.Image, id replica.BrokerID, life uint64) ([]metadata.Record, error) {
+	return without(image, metadata.BrokerRecord{ID: id, Life: life, Fenced: true})
+}
+
+// FenceBroker takes a broker that is not heard of, or is about to stop, out of everything.
+func FenceBroker(image *metadata.Image, id replica.BrokerID) ([]metadata.Record, error) {
+	r, known := image.Broker(id)
+	if !known || r.Fenced {
+		return nil, nil
+	}
+	r.Fenced = true
+	return without(image, r)
+}
+
+func without(image *metadata.Image, r metadata.BrokerRecord) ([]metadata.Record, error) {
+	out := []metadata.Record{{Broker: &r}}
+	err := eachAssignment(image, func(t *metadata.Topic, p Partition, a replica.Assignment) error {
+		if !slices.Contains(a.Replicas, r.ID) {
+			return nil
+		}
+		next, changed, err := leave(image, a, r.ID)
+		if changed && err == nil {
+			out = append(out, Assigned(t.ID, p, next))
+		}
+		return err
+	})
+	return out, err
+}
+
+// leave is an assignment without a broker: somebody else that is in sync leads, and it is in
+// sync no more. The last in-sync replica stays the one to wait for (KIP-966): nobody leads until
+// it is back.
+func leave(image *metadata.Image, a replica.Assignment, id replica.BrokerID) (next replica.Assignment, changed bool, err error) {
+	rest := slices.DeleteFunc(slices.Clone(a.ISR), func(o replica.BrokerID) bool { return o == id })
+	next = a.Clone()
+	next.Version++
+	switch {
+	case a.Leader == id:
+		if next.Leader = successor(image, a, id); next.Leader != replica.None {
+			next.ISR = rest
+		}
+		next.LeaderEpoch, err = NextEpoch(a.LeaderEpoch)
+		return next, true, err
+	case a.Leader != replica.None && slices.Contains(a.ISR, id):
+		next.ISR = rest
+		return next, true, nil
+	}
+	return a, false, nil
+}
+
+// successor is the first in-sync replica that can lead, in the order of the assignment.
+func successor(image *metadata.Image, a replica.Assignment, not replica.BrokerID) replica.BrokerID {
+	for _, id := range a.Replicas {
+		if id != not && slices.Contains(a.ISR, id) && image.Usable(id) {
+			return id
+		}
+	}
+	return replica.None
+}
+
+// UnfenceBroker lets a broker count again, and lead what nobody but it can.
+func UnfenceBroker(image *metadata.Image, id replica.BrokerID) ([]metadata.Record, error) {
+	r, known := image.Broker(id)
+	if !known || !r.Fenced {
+		return nil, nil
+	}
+	r.Fenced = false
+	out := []metadata.Record{{Broker: &r}}
+	err := eachAssignment(image, func(t *metadata.Topic, p Partition, a replica.Assignment) error {
+		if a.Leader != replica.None || !slices.Contains(a.ISR, id) {
+			return nil
+		}
+		next, err := ledBy(a, id)
+		out = append(out, Assigned(t.ID, p, next))
+		return err
+	})
+	return out, err
+}
+
+func ledBy(a replica.Assignment, id replica.BrokerID) (replica.Assignment, error) {
+	epoch, err := NextEpoch(a.LeaderEpoch)
+	a = a.Clone()
+	a.Version++
+	a.Leader, a.LeaderEpoch = id, epoch
+	return a, err
+}
+
+// GiveUpReplicas takes replicas that a broker cannot use out of the in-sync ones, and has others
+// lead. Where it has the last in-sync one nothing changes: that may be the last good copy.
+func GiveUpReplicas(image *metadata.Image, id replica.BrokerID, parts []Partition) (out []metadata.Record, err error) {
+	for _, p := range parts {
+		a, ok := image.Assignment(p)
+		if !ok || !slices.Contains(a.Replicas, id) || a.Leader == id && successor(image, a, id) == replica.None {
+			continue
+		}
+		next, changed, err := leave(image, a, id)
+		if err != nil {
+			return nil, err
+		}
+		if changed {
+			out = append(out, Assigned(image.Topic(p.Topic).ID, p, next))
+		}
+	}
+	return out, nil
+}
+
+// ChangeISR takes a leader's proposal, made in its own epoch: no member of it is fenced.
+//
+// Errors: *UnknownPartitionError, *StaleError, *BrokerError.
+func ChangeISR(image *metadata.Image, from replica.BrokerID, p Partition, a replica.Assignment) ([]metadata.Record, error) {
+	old, ok := image.Assignment(p)
+	if !ok {
+		return nil, &UnknownPartitionError{p}
+	}
+	if from != a.Leader || a.Version != old.Version+1 || a.LeaderEpoch != old.LeaderEpoch || a.Leader != old.Leader || !slices.Equal(a.Replicas, old.Replicas) {
+		return nil, &StaleError{Partition: p, Proposed: a, Present: old}
+	}
+	for _, id := range a.ISR {
+		if !image.Usable(id) {
+			return nil, &BrokerError{"an in-sync replica cannot be on a broker that is fenced"}
+		}
+	}
+	return []metadata.Record{Assigned(image.Topic(p.Topic).ID, p, a)}, nil
+}
+
+// Balance gives partitions back to their preferred leaders, the first of their replicas, where
+// these are in sync.
+func Balance(image *metadata.Image) ([]metadata.Record, error) {
+	var out []metadata.Record
+	err := eachAssignment(image, func(t *metadata.Topic, p Partition, a replica.Assignment) error {
+		first := a.Replicas[0]
+		if a.Leader == replica.None || a.Leader == first || !slices.Contains(a.ISR, first) || !image.Usable(first) {
+			return nil
+		}
+		next, err := ledBy(a, first)
+		out = append(out, Assigned(t.ID, p, next))
+		return err
+	})
+	return out, err
+}
+
+// PlaceAlive places partitions as Place does, from a number on, and has those lead and be in
+// sync that are not fenced.
+//
+// Errors: *BrokerError, *NoEligibleReplicaError.
+func PlaceAlive(image *metadata.Image, brokers []replica.BrokerID, name string, from, to, replication int) ([]replica.Assignment, error) {
+	all, err := Place(brokers, to, replication)
+	if err != nil {
+		return nil, err
+	}
+	for i := from; i < to; i++ {
+		a := &all[i]
+		a.ISR = slices.DeleteFunc(a.ISR, func(id replica.BrokerID) bool { return !image.Usable(id) })
+		if a.Leader = successor(image, *a, replica.None); a.Leader == replica.None {
+			return nil, &NoEligibleReplicaError{Partition: Partition{Topic: name, ID: i}}
+		}
+	}
+	return all[from:], nil
+}
+
+// eachAssignment visits every partition, in order.
+func eachAssignment(image *metadata.Image, visit func(*metadata.Topic, Partition, replica.Assignment) error) error {
+	for _, name := range image.Topics() {
+		t := image.Topic(name)
+		for i, a := range t.Partitions {
+			if err := visit(t, topic.Partition{Topic: name, ID: i}, a); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// ReplicasByBroker says which replicas each broker has to make of partitions that are numbered
+// from first on. The brokers are in order.
+func ReplicasByBroker(first int, placed []replica.Assignment, wanted func(replica.Assignment) []replica.BrokerID) (brokers []replica.BrokerID, parts map[replica.BrokerID][]int) {
+	parts = map[replica.BrokerID][]int{}
+	for i, a := range placed {
+		for _, b := range wanted(a) {
+			if parts[b] == nil {
+				brokers = append(brokers, b)
+			}
+			parts[b] = append(parts[b], first+i)
+		}
+	}
+	slices.Sort(brokers)
+	return brokers, parts
+}
