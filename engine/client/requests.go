@@ -177,6 +177,20 @@ func (c *Client) Status(ctx context.Context, name string, partition int) (wire.S
 	return retry[wire.StatusReply](ctx, c, c.anyBroker(), "status", wire.PartitionRequest{Topic: name, Partition: partition}, 5*time.Second)
 }
 
+// Cluster describes the cluster at a glance, as the active controller sees it where there is one.
+//
+// Errors: those of every request.
+func (c *Client) Cluster(ctx context.Context) (wire.ClusterReply, error) {
+	r, err := retry[wire.ClusterReply](ctx, c, c.anyBroker(), "describe_cluster", wire.Empty{}, 0)
+	if err != nil || r.ControllerID == 0 || r.ControllerID == r.Broker {
+		return r, err
+	}
+	if active, err := retry[wire.ClusterReply](ctx, c, c.broker(r.ControllerID), "describe_cluster", wire.Empty{}, 0); err == nil {
+		return active, nil
+	}
+	return r, nil // what the other one knows is better than nothing
+}
+
 // Failover gives a partition whose leader is gone a new one.
 //
 // Errors: wire.LeaderAvailable, NoEligible, BadRequest (the controller decides by itself),

@@ -53,6 +53,7 @@ const (
 	kindGroupResponse  = 7
 	kindLeaving        = 8
 	kindIntroduce      = 9
+	kindRaft           = 10 // a controller.RaftMessage: the cluster's id and the library's own bytes
 	kindController     = 32 // and the number of the controller's message in this list
 )
 
@@ -64,7 +65,7 @@ var controllerKinds = []struct {
 	of[controller.Heartbeat](), of[controller.HeartbeatAck](), of[controller.FetchDecisions](), of[controller.Decisions](),
 	of[controller.ProposeChange](), of[controller.ChangeProposed](), of[controller.CreateReplicas](), of[controller.ReplicasCreated](),
 	of[controller.AskReport](), of[controller.ReportReply](), of[controller.AskDigests](), of[controller.DigestsReply](),
-	of[controller.Meet](), of[controller.Form](), of[controller.RaftMessage](), of[controller.BrokerHeartbeat](), of[controller.BrokerHeartbeatAck](),
+	of[controller.Meet](), of[controller.Form](), of[controller.BrokerHeartbeat](), of[controller.BrokerHeartbeatAck](),
 }
 
 func of[M controller.Message]() (k struct {
@@ -104,6 +105,9 @@ func appendMessage(dst []byte, m service.PeerMessage) ([]byte, error) {
 		body := appendReplica(make([]byte, 0, 96+len(m.Message.Frames)), m)
 		return appendBody(dst, kindReplica, body), nil
 	case service.ControllerMessage:
+		if r, ok := m.Message.(controller.RaftMessage); ok {
+			return appendBody(dst, kindRaft, append(r.Cluster[:], r.Data...)), nil
+		}
 		for i, k := range controllerKinds {
 			if k.is(m.Message) {
 				return appendJSON(dst, byte(kindController+i), m.Message)
@@ -206,6 +210,13 @@ func decode(kind byte, body []byte) (service.PeerMessage, error) {
 	switch kind {
 	case kindReplica:
 		return decodeReplica(body)
+	case kindRaft:
+		var r controller.RaftMessage
+		if len(body) < len(r.Cluster) {
+			return nil, &FrameError{Reason: "a message of the quorum that is cut off"}
+		}
+		r.Data = body[copy(r.Cluster[:], body):]
+		return service.ControllerMessage{Message: r}, nil
 	case kindIntroduce:
 		return fromJSON[service.Introduce](body)
 	case kindLeaving:

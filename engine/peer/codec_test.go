@@ -45,6 +45,11 @@ var messages = []service.PeerMessage{
 	service.ControllerMessage{Message: controller.ReportReply{ID: 1, LastEpoch: -1}},
 	service.ControllerMessage{Message: controller.AskDigests{ID: 1, Partition: flights, Max: 3}},
 	service.ControllerMessage{Message: controller.DigestsReply{ID: 1, Digests: []commitlog.FrameDigest{{Hash: 9}}}},
+	service.ControllerMessage{Message: controller.Meet{Cluster: topic.ID{1}, Member: 2}},
+	service.ControllerMessage{Message: controller.Form{Cluster: topic.ID{1}, Voters: []uint64{1 << 63}}},
+	service.ControllerMessage{Message: controller.RaftMessage{Cluster: topic.ID{15: 1}, Data: []byte("data")}},
+	service.ControllerMessage{Message: controller.BrokerHeartbeat{Cluster: topic.ID{1}, Seq: 2, Life: 1 << 63, Applied: 3, Fenced: true, Leaving: true, Unusable: []topic.Partition{flights}}},
+	service.ControllerMessage{Message: controller.BrokerHeartbeatAck{Seq: 1, Life: 2}},
 }
 
 func TestFramesComeBackAsTheyWere(t *testing.T) {

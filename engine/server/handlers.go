@@ -107,6 +107,9 @@ var handlers = map[string]handler{
 	"status": on(func(s *session, q wire.PartitionRequest, reply func(any, error)) {
 		s.b.Status(partition(q), func(r wire.StatusReply, err error) { reply(r, err) })
 	}),
+	"describe_cluster": on(func(s *session, _ wire.Empty, reply func(any, error)) {
+		s.b.Cluster(func(r wire.ClusterReply) { reply(r, nil) })
+	}),
 	"failover": on(func(s *session, q wire.PartitionRequest, reply func(any, error)) {
 		s.b.service.Failover(partition(q), func(f controller.FailoverResult, err error) {
 			reply(wire.FailoverReply{Old: wire.BrokerID(f.Old), New: wire.BrokerID(f.New), LeaderEpoch: f.LeaderEpoch, LogEndOffset: f.LogEndOffset, ISR: toWireIDs(f.ISR)}, err)
@@ -150,6 +153,29 @@ func (b *Server) CreateTopic(q wire.CreateTopic, done func(wire.Topic, error)) {
 			return
 		}
 		done(toWireTopic(t), nil)
+	})
+}
+
+// Cluster describes the cluster at a glance.
+func (b *Server) Cluster(done func(wire.ClusterReply)) {
+	b.service.Cluster(func(c service.ClusterStatus) {
+		r := wire.ClusterReply{
+			Controller: c.Controller, ControllerID: wire.BrokerID(c.Active), Broker: wire.BrokerID(b.cfg.ID), Brokers: []wire.ClusterBroker{},
+			Leaderless: toWirePartitions(c.Leaderless), UnderReplicated: toWirePartitions(c.UnderReplicated), UnderMinISR: toWirePartitions(c.UnderMinISR),
+		}
+		if q := c.Quorum; q != nil && q.Formed {
+			r.Cluster, r.Term, r.Committed, r.Applied = q.Cluster.String(), int64(q.Term), int64(q.Committed), int64(q.Applied)
+		}
+		for _, o := range c.Brokers {
+			lag := int64(-1)
+			if o.HasLag {
+				lag = o.Lag
+			}
+			r.Brokers = append(r.Brokers, wire.ClusterBroker{
+				ID: wire.BrokerID(o.ID), Address: b.AddressOf(o.ID), Alive: o.Alive, Fenced: o.Fenced, Voter: o.Voter, Lag: lag, Leads: o.Leads, Replicas: o.Replicas,
+			})
+		}
+		done(r)
 	})
 }
 

@@ -60,8 +60,6 @@ type view struct {
 	alive map[BrokerID]bool
 	boss  BrokerID // that takes commands; None: any
 	left  bool     // the controller has handed over what it can
-	// quorum is nil where the controller is not one of several brokers'.
-	quorum *controller.QuorumStatus
 	// retired: this broker leaves, and counts as in sync nowhere: it need not follow any more.
 	retired bool
 }
@@ -173,8 +171,19 @@ func (s *Service) Controller() string { return s.cfg.Controller }
 // ControllerID is the broker that topics are made and failovers called on; None: any.
 func (s *Service) ControllerID() BrokerID { return s.view.Load().boss }
 
-// Quorum is what the quorum is like, as far as this broker knows; nil where no majority decides.
-func (s *Service) Quorum() *controller.QuorumStatus { return s.view.Load().quorum }
+// Quorum calls done with what the quorum is like, as far as this broker knows; nil where no
+// majority decides.
+func (s *Service) Quorum(done func(*controller.QuorumStatus)) {
+	q, ok := s.controller.(controller.Quorate)
+	if !ok {
+		done(nil)
+		return
+	}
+	s.control.do(func() {
+		status := q.Quorum()
+		done(&status)
+	})
+}
 
 // Start begins the broker's work: the other brokers can be reached, as far as they are there.
 func (s *Service) Start() {
@@ -248,11 +257,7 @@ func (s *Service) step(input func(now time.Time) []controller.Effect) {
 // publish shows what the controller has decided. It is called on control.
 func (s *Service) publish() {
 	v := &view{image: s.controller.Image(), alive: map[BrokerID]bool{}, left: s.controller.Left(), boss: s.controller.ControllerID()}
-	if q, ok := s.controller.(controller.Quorate); ok {
-		status := q.Quorum()
-		v.quorum = &status
-		v.retired = s.leaving.Load() && !v.image.Usable(s.cfg.ID)
-	}
+	v.retired = s.cfg.kind.Journal && s.leaving.Load() && !v.image.Usable(s.cfg.ID)
 	for _, id := range s.cfg.Brokers {
 		v.alive[id] = id == s.cfg.ID || s.controller.Alive(id)
 	}

@@ -28,9 +28,15 @@ type broker struct {
 	failing bool
 	life    int // grows with each start: what was meant for an earlier one is lost
 	up      bool
+	paused  bool
+	held    []func() // what would have happened while it was paused
 	service *service.Service
-	waking  bool
-	tickAt  time.Time // when it is ticked next; zero: nothing is due
+	// Its clock: since a time, it goes at another rate.
+	rate   time.Duration // thousandths of the true one
+	since  time.Time
+	then   time.Time // what it showed
+	waking bool
+	tickAt time.Time // when it is ticked next; zero: nothing is due
 }
 
 // Times in the simulation.
@@ -45,7 +51,7 @@ const (
 // build makes the cluster: the brokers, and the topics.
 func (w *world) build() error {
 	for id := 1; id <= w.cfg.Brokers; id++ {
-		w.brokers = append(w.brokers, &broker{w: w, id: id, disk: w.newDisk(id)})
+		w.brokers = append(w.brokers, &broker{w: w, id: id, disk: w.newDisk(id), rate: 1000, since: w.now, then: w.now})
 	}
 	for _, b := range w.brokers {
 		b.start()
@@ -119,16 +125,10 @@ func (b *broker) start() {
 		ID: replica.BrokerID(b.id), Dir: "broker", Brokers: ids, Controller: w.cfg.Controller, Acks: w.acks, MinInSync: w.cfg.MinInSync,
 		HealthEvery: healthEvery, FailAfter: failAfter, LagTimeout: lagTimeout, WriteTimeout: writeTimeout, RequestTimeout: time.Second, ProbeTimeout: time.Second,
 		GroupPartitions: 1, ScrubEvery: scrubEvery, SnapshotAfter: 16,
-		Log:    commitlog.Options{FS: b.disk, Now: func() time.Time { return w.now }, SegmentBytes: 4 << 10},
-		Random: rand.NewChaCha8(seed),
-		Send:   b.send,
-		Go: func(f func()) {
-			w.after(0, func() {
-				if b.up && b.life == life {
-					f()
-				}
-			})
-		},
+		Log:     commitlog.Options{FS: b.disk, Now: b.now, SegmentBytes: 4 << 10},
+		Random:  rand.NewChaCha8(seed),
+		Send:    b.send,
+		Go:      func(f func()) { w.after(0, func() { b.act(life, f) }) },
 		Wake:    func() { b.wake(life) },
 		Observe: b.observe,
 		Design:  w.design,
@@ -137,7 +137,7 @@ func (b *broker) start() {
 		w.note("broker %d does not start: %v", b.id, err)
 		return
 	}
-	b.up, b.service, b.waking, b.tickAt = true, s, false, time.Time{}
+	b.up, b.paused, b.service, b.waking, b.tickAt = true, false, s, false, time.Time{}
 	w.note("broker %d starts", b.id)
 	w.draw.started(b.id)
 	s.Start()
@@ -158,12 +158,52 @@ func (b *broker) wake(life int) {
 	})
 }
 
+// act does something in a process, if it still lives: later, if it is paused.
+func (b *broker) act(life int, do func()) {
+	switch {
+	case !b.up || b.life != life:
+	case b.paused:
+		b.held = append(b.held, func() { b.act(life, do) })
+	default:
+		do()
+	}
+}
+
+// resume lets a paused process go on: all that it was to do happens now.
+func (b *broker) resume() {
+	b.paused = false
+	held := b.held
+	b.held = nil
+	for _, do := range held {
+		b.w.after(0, do)
+	}
+}
+
+// now is what the broker's clock shows.
+func (b *broker) now() time.Time { return b.then.Add(b.w.now.Sub(b.since) * b.rate / 1000) }
+
+// drift makes its clock go at another rate from now on.
+func (b *broker) drift(rate time.Duration) {
+	b.then, b.since, b.rate = b.now(), b.w.now, rate
+}
+
+// trueTime is when the broker's clock will show a time, or later.
+func (b *broker) trueTime(at time.Time) time.Time {
+	return b.since.Add(at.Sub(b.then)*1000/b.rate + time.Microsecond)
+}
+
 func (b *broker) schedule(life int) {
 	if !b.up || b.life != life {
 		return
 	}
 	next := b.service.Next()
-	if next.IsZero() || !b.tickAt.IsZero() && !next.Before(b.tickAt) {
+	if next.IsZero() {
+		return
+	}
+	if b.rate != 1000 || !b.since.Equal(b.then) {
+		next = b.trueTime(next)
+	}
+	if !b.tickAt.IsZero() && !next.Before(b.tickAt) {
 		return
 	}
 	if next.Before(b.w.now) {
@@ -171,12 +211,14 @@ func (b *broker) schedule(life int) {
 	}
 	b.tickAt = next
 	b.w.after(next.Sub(b.w.now), func() {
-		if !b.up || b.life != life || !b.tickAt.Equal(next) {
-			return
-		}
-		b.tickAt = time.Time{}
-		b.service.Tick()
-		b.schedule(life)
+		b.act(life, func() {
+			if !b.tickAt.Equal(next) {
+				return
+			}
+			b.tickAt = time.Time{}
+			b.service.Tick()
+			b.schedule(life)
+		})
 	})
 }
 
@@ -194,20 +236,27 @@ func (b *broker) send(id replica.BrokerID, m service.PeerMessage) error {
 	life := to.life
 	key := b.w.draw.sent(m)
 	b.w.travel(b.id, to.id, func() {
-		if !to.up || to.life != life {
-			return
-		}
-		b.w.draw.received(key, m)
-		messages, err := peer.Decode(frame[4:])
-		if err != nil {
-			b.w.checks.violation("no decoding: broker %d cannot read %T: %v", to.id, m, err)
-			return
-		}
-		for _, m := range messages {
-			to.service.Deliver(replica.BrokerID(b.id), m)
-		}
+		to.act(life, func() {
+			b.w.draw.received(key, m)
+			messages, err := peer.Decode(frame[4:])
+			if err != nil {
+				b.w.checks.violation("no decoding: broker %d cannot read %T: %v", to.id, m, err)
+				return
+			}
+			for _, m := range messages {
+				to.service.Deliver(replica.BrokerID(b.id), m)
+			}
+		})
 	})
 	return nil
+}
+
+// loseDisk kills the process, and takes its disk with it: it starts again on an empty one.
+func (b *broker) loseDisk() {
+	b.crash()
+	if !b.up {
+		b.disk = b.w.newDisk(b.id)
+	}
 }
 
 // rot flips a bit of what is on the disk, somewhere in the records.
@@ -232,14 +281,13 @@ func (b *broker) crash() {
 		return
 	}
 	b.up = false
+	b.resume() // whoever waited finds that it is gone
 	b.w.draw.stopped(b.id)
 	for _, o := range b.w.brokers { // connections to it end
 		if o.up && o != b {
 			life := o.life
 			b.w.after(time.Millisecond, func() {
-				if o.up && o.life == life {
-					o.service.Lost(replica.BrokerID(b.id), "the connection ended")
-				}
+				o.act(life, func() { o.service.Lost(replica.BrokerID(b.id), "the connection ended") })
 			})
 		}
 	}

@@ -59,13 +59,18 @@ func (w *world) trip(client int) time.Duration {
 // lost is called if it was gone when the request came: nothing happened then.
 func (w *world) visit(client int, b *broker, lost func(), do func(s *service.Service, back func(func()))) {
 	life := b.life
-	w.after(w.trip(client), func() {
-		if !b.up || b.life != life {
+	var come func()
+	come = func() {
+		switch {
+		case !b.up || b.life != life:
 			lost()
-			return
+		case b.paused:
+			b.held = append(b.held, come)
+		default:
+			do(b.service, func(arrive func()) { w.after(w.trip(client), arrive) })
 		}
-		do(b.service, func(arrive func()) { w.after(w.trip(client), arrive) })
-	})
+	}
+	w.after(w.trip(client), come)
 }
 
 // write is a value on its way.

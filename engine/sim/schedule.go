@@ -21,18 +21,24 @@ const (
 	DiskError Fault = "disk error" // a broker's disk fails some operations
 	Slow      Fault = "slow"       // messages to and from a broker take long
 	Silence   Fault = "silence"    // a member of the group hangs, and goes on where it was
+	Pause     Fault = "pause"      // a broker's process stands still, and goes on where it was
+	Drift     Fault = "drift"      // a broker's clock goes up to a tenth too fast or too slow
 	Rot       Fault = "rot"        // a bit flips on the disk of one broker
+	LostDisk  Fault = "lost disk"  // a broker dies, and comes back with an empty disk; always the same one
 )
 
-// AllFaults are the kinds of faults that come together. Rot comes alone: it is found, and
-// nobody repairs it by itself.
-var AllFaults = []Fault{Crash, Cut, Lossy, Slow, DiskError, Silence}
+// AllFaults are the kinds of faults that come together. The others come alone: with a second fault,
+// a record may be left on no disk at all.
+var AllFaults = []Fault{Crash, Cut, Lossy, Slow, DiskError, Silence, Pause, Drift}
+
+// EveryFault are all of them.
+var EveryFault = append(slices.Clone(AllFaults), Rot, LostDisk)
 
 // Config says what is simulated.
 type Config struct {
 	Seed       uint64        `json:"seed"`
 	Brokers    int           `json:"brokers"`
-	Controller string        `json:"controller"` // manual or first-alive
+	Controller string        `json:"controller"` // manual, first-alive or quorum
 	Acks       string        `json:"acks"`       // leader, all or quorum
 	MinInSync  int           `json:"min_in_sync"`
 	Faults     []Fault       `json:"faults"`
@@ -68,7 +74,7 @@ func (c Config) withDefaults() (Config, replica.Acks, error) {
 // Step is something that a schedule makes happen.
 type Step struct {
 	At   time.Duration `json:"at"`
-	What string        `json:"what"` // produce, crash, restart, cut, heal, lossy, calm, slow, fast, silence, speak, rot, disk error, disk well
+	What string        `json:"what"` // produce, crash, restart, cut, heal, lossy, calm, slow, fast, silence, speak, pause, resume, drift, lose disk, rot, disk error, disk well
 	A    int           `json:"a,omitempty"`
 	B    int           `json:"b,omitempty"` // cut: to; 0: both directions
 	N    int           `json:"n,omitempty"`
@@ -123,8 +129,13 @@ func Plan(c Config) Schedule {
 		s.Steps = append(s.Steps, Step{At: at(), What: "produce", A: 1 + rng.IntN(3)})
 	}
 	for _, f := range c.Faults {
+		of := broker
+		if f == LostDisk {
+			one := broker()
+			of = func() int { return one }
+		}
 		for range 1 + rng.IntN(7) {
-			s.Steps = append(s.Steps, fault(f, at(), broker, rng)...)
+			s.Steps = append(s.Steps, fault(f, at(), of, rng)...)
 		}
 	}
 	slices.SortStableFunc(s.Steps, func(a, b Step) int { return int(a.At - b.At) })
@@ -150,6 +161,12 @@ func fault(f Fault, at time.Duration, broker func() int, rng *rand.Rand) []Step 
 	case Silence:
 		m := 1 + rng.IntN(memberCount)
 		return []Step{{At: at, What: "silence", A: m}, {At: later, What: "speak", A: m}}
+	case Pause:
+		return []Step{{At: at, What: "pause", A: a}, {At: later, What: "resume", A: a}}
+	case Drift:
+		return []Step{{At: at, What: "drift", A: a, N: 900 + rng.IntN(201)}}
+	case LostDisk:
+		return []Step{{At: max(0, at-time.Duration(rng.IntN(12))*time.Millisecond), What: "produce", A: 1}, {At: at, What: "lose disk", A: a}, {At: later, What: "restart", A: a}}
 	case Rot:
 		return []Step{{At: at, What: "rot", A: 1}}
 	case DiskError:

@@ -22,7 +22,7 @@ var (
 func TestSameSeedSameTrace(t *testing.T) {
 	const file = examples + "/trace.hash"
 	var hashes strings.Builder
-	for _, c := range []sim.Config{{Seed: 7, Faults: sim.AllFaults}, {Seed: 8, Controller: "first-alive", Acks: "all", Faults: sim.AllFaults}} {
+	for _, c := range []sim.Config{{Seed: 7, Faults: sim.AllFaults}, {Seed: 8, Controller: "first-alive", Acks: "all", Faults: sim.AllFaults}, {Seed: 9, Controller: "quorum", Faults: sim.AllFaults}} {
 		r, err := sim.Run(sim.Plan(c))
 		require.NoError(t, err)
 		fmt.Fprintf(&hashes, "%s %s seed %d: %016x\n", r.Schedule.Config.Controller, r.Schedule.Config.Acks, c.Seed, r.Hash)
@@ -43,14 +43,16 @@ func TestPromises(t *testing.T) {
 	const together = 10
 	for s := *first; s < *first+*seeds; s += together {
 		for _, acks := range []string{"all", "quorum"} {
-			config := func(seed uint64) sim.Config {
-				return sim.Config{Seed: seed, Controller: "manual", Acks: acks, Faults: sim.AllFaults}
-			}
-			bad, err := sim.Seeds(config, s, int(min(together, *first+*seeds-s)), nil)
-			require.NoError(t, err)
-			if len(bad) > 0 {
-				seed := bad[0].Schedule.Config.Seed
-				t.Fatalf("acks %s, seed %d: %v\nlogbook sim shrink --acks %s --first %d", acks, seed, bad[0].Violations[0], acks, seed)
+			for _, ctl := range []string{"manual", "quorum"} {
+				config := func(seed uint64) sim.Config {
+					return sim.Config{Seed: seed, Controller: ctl, Acks: acks, Faults: sim.AllFaults}
+				}
+				bad, err := sim.Seeds(config, s, int(min(together, *first+*seeds-s)), nil)
+				require.NoError(t, err)
+				if len(bad) > 0 {
+					seed := bad[0].Schedule.Config.Seed
+					t.Fatalf("controller %s, acks %s, seed %d: %v\nlogbook sim shrink --controller %s --acks %s --first %d", ctl, acks, seed, bad[0].Violations[0], ctl, acks, seed)
+				}
 			}
 		}
 	}

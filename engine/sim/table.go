@@ -26,13 +26,17 @@ func Promises() []Promise {
 	var out []Promise
 	for _, c := range controller.Kinds() {
 		for _, acks := range []string{"leader", "all", "quorum"} {
-			for _, f := range append(slices.Clone(AllFaults), Rot) {
+			for _, f := range EveryFault {
 				p := Promise{Controller: c.Name, Acks: acks, Fault: f, Promised: true}
 				switch {
-				case f == Rot:
+				case f == Rot && !c.Mends:
 					p.Promised, p.Why = false, "what rotted is refused, never served, and somebody has to copy it anew"
-				case f == Silence: // a stale member is fenced, whoever coordinates
-				case f == DiskError && (c.ByCommand || acks != "leader"): // who cannot store does not acknowledge; a leader that cannot gives up
+				case f == LostDisk && c.ByCommand:
+					p.Promised, p.Why = false, "the broker that keeps the decisions may lose them, and nobody copies a replica anew by themselves"
+				case f == LostDisk && acks != "leader": // it knows that it has nothing, and those lead that have
+				case f == Silence || f == Drift: // a stale member is fenced, whoever coordinates; and nobody compares clocks
+				case c.ByCommand && f == Pause: // a person sees that it lives
+				case f == DiskError && (c.Agrees || acks != "leader"): // who cannot store does not acknowledge; a leader that cannot gives up
 				case c.ByCommand && (f == Lossy || f == Slow): // a person asks again before they give a leader up
 				case acks == "leader":
 					p.Promised, p.Why = false, "a failover may lose what only the leader held"

@@ -260,7 +260,7 @@ func (w *world) step(s Step) {
 		w.note("%s", s.what())
 	}
 	switch s.What {
-	case "cut", "heal", "lossy", "calm", "slow", "fast", "rot", "disk error", "disk well":
+	case "cut", "heal", "lossy", "calm", "slow", "fast", "rot", "disk error", "disk well", "pause", "resume", "drift", "lose disk":
 		w.draw.step(s)
 	}
 	switch s.What {
@@ -288,6 +288,14 @@ func (w *world) step(s Step) {
 		w.clients.members[s.A-1].silent = false
 	case "rot":
 		w.brokers[s.A-1].rot()
+	case "pause":
+		w.brokers[s.A-1].paused = w.brokers[s.A-1].up
+	case "resume":
+		w.brokers[s.A-1].resume()
+	case "drift":
+		w.brokers[s.A-1].drift(time.Duration(s.N))
+	case "lose disk":
+		w.brokers[s.A-1].loseDisk()
 	case "disk error":
 		w.brokers[s.A-1].failing = true
 	case "disk well":
@@ -318,6 +326,9 @@ func (w *world) calm() {
 	}
 	for _, b := range w.brokers {
 		b.failing = false
+		if b.paused {
+			b.resume()
+		}
 		b.start()
 	}
 	w.note("all is well")

@@ -1,8 +1,10 @@
 package web
 
 import (
+	"context"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -31,11 +33,45 @@ var (
 	usable      = desc("replica_usable", "0 where this broker cannot use its replica: damaged, missing, or refused by the disk.", "topic", "partition")
 	kafkaIn     = desc("kafka_requests_total", "Requests of Kafka's clients, by name.", "request")
 	kafkaConns  = desc("kafka_connections", "Open connections of Kafka's clients.")
+	active      = desc("active_controller", "1 on the broker that is the active controller.")
+	fencedCount = desc("fenced_brokers", "Brokers that are not heard of, and count for nothing.")
+	leaderless  = desc("offline_partitions", "Partitions that nobody leads.")
+	under       = desc("under_replicated_partitions", "Partitions with a replica that is not in sync.")
+	underMin    = desc("under_min_isr_partitions", "Partitions that take no writes for quorum and all.")
+	term        = desc("metadata_term", "Term of the quorum.")
+	committed   = desc("metadata_committed_index", "Index of the last decision that counts, as far as this broker knows.")
+	applied     = desc("metadata_applied_index", "Index of the last decision that this broker follows.")
 	leads       = desc("leader", "1 where this broker leads the partition.", "topic", "partition")
 )
 
 // Describe implements prometheus.Collector: what there is depends on the topics.
 func (collector) Describe(ch chan<- *prometheus.Desc) { ch <- connections }
+
+// cluster are the figures that Kafka's dashboards show of a controller.
+func (c collector) cluster(one func(*prometheus.Desc, prometheus.ValueType, float64, ...string)) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	r := cluster(ctx, c.b)
+	fenced, isActive := 0, 0.0
+	for _, b := range r.Brokers {
+		if b.Fenced {
+			fenced++
+		}
+	}
+	if r.ControllerID != 0 && r.ControllerID == r.Broker {
+		isActive = 1
+	}
+	one(active, prometheus.GaugeValue, isActive)
+	one(fencedCount, prometheus.GaugeValue, float64(fenced))
+	one(leaderless, prometheus.GaugeValue, float64(len(r.Leaderless)))
+	one(under, prometheus.GaugeValue, float64(len(r.UnderReplicated)))
+	one(underMin, prometheus.GaugeValue, float64(len(r.UnderMinISR)))
+	if r.Term > 0 {
+		one(term, prometheus.GaugeValue, float64(r.Term))
+		one(committed, prometheus.GaugeValue, float64(r.Committed))
+		one(applied, prometheus.GaugeValue, float64(r.Applied))
+	}
+}
 
 // Collect implements prometheus.Collector.
 func (c collector) Collect(ch chan<- prometheus.Metric) {
@@ -56,6 +92,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		}
 		one(usable, prometheus.GaugeValue, ok, p.Topic, strconv.Itoa(p.ID))
 	}
+	c.cluster(one)
 	one(refused, prometheus.CounterValue, float64(n.Refused))
 	one(badFrames, prometheus.CounterValue, float64(n.BadFrames))
 	for d, by := range map[*prometheus.Desc]map[string]int64{requests: n.Requests, failures: n.Errors, recordsIn: n.RecordsIn, recordsOut: n.RecordsOut} {

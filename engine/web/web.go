@@ -92,6 +92,9 @@ func routes(api huma.API, b *server.Server, s server.Settings) {
 		}}},
 	})
 	get(api, "brokers", "/api/v1/brokers", "Lists the brokers, as this one sees them", func(context.Context, *none) ([]wire.Broker, error) { return b.Brokers(), nil })
+	get(api, "cluster", "/api/v1/cluster", "Describes the cluster at a glance: who decides, who is there, and what is not well", func(ctx context.Context, _ *none) (wire.ClusterReply, error) {
+		return cluster(ctx, b), nil
+	})
 	get(api, "topics", "/api/v1/topics", "Lists the topics with their partitions and leaders", func(context.Context, *none) ([]wire.Topic, error) {
 		m, err := b.Metadata()
 		return m.Topics, httpError(b, err)
@@ -171,6 +174,7 @@ type Overview struct {
 	Service    string                    `json:"service"`
 	Broker     wire.BrokerID             `json:"broker" doc:"the one that answers"`
 	Controller string                    `json:"controller"`
+	Cluster    wire.ClusterReply         `json:"cluster"`
 	Brokers    []wire.Broker             `json:"brokers"`
 	Topics     []TopicOverview           `json:"topics"`
 	Groups     []wire.DescribeGroupReply `json:"groups"`
@@ -191,6 +195,7 @@ func overview(ctx context.Context, b *server.Server, app string) Overview {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	o := Overview{Service: app, Broker: wire.BrokerID(b.ID()), Controller: b.Service().Controller(), Brokers: b.Brokers(), Topics: []TopicOverview{}, Groups: []wire.DescribeGroupReply{}}
+	o.Cluster = cluster(ctx, b)
 	m, err := b.Metadata()
 	if err != nil {
 		return o
@@ -218,6 +223,18 @@ func overview(ctx context.Context, b *server.Server, app string) Overview {
 		}
 	}
 	return o
+}
+
+// cluster waits for the cluster at a glance, as long as ctx lasts.
+func cluster(ctx context.Context, b *server.Server) wire.ClusterReply {
+	there := make(chan wire.ClusterReply, 1)
+	b.Cluster(func(r wire.ClusterReply) { there <- r })
+	select {
+	case r := <-there:
+		return r
+	case <-ctx.Done():
+		return wire.ClusterReply{}
+	}
 }
 
 func logRequests(next http.Handler, logger *slog.Logger) http.Handler {

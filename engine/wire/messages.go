@@ -34,6 +34,7 @@ var Messages = []Message{
 	{"describe_group", "Describes a group.", DescribeGroup{}, DescribeGroupReply{}},
 	{"delete_group", "Deletes a group that has no members, with its committed offsets.", DescribeGroup{}, Empty{}},
 	{"status", "Describes a partition, replica by replica.", PartitionRequest{}, StatusReply{}},
+	{"describe_cluster", "Describes the cluster at a glance: who decides, who is there, and what is not well.", Empty{}, ClusterReply{}},
 	{"failover", "Gives a partition whose leader is gone a new one. Ask the controller's broker.", PartitionRequest{}, FailoverReply{}},
 	{"catch_up", "Makes a replica on this broker copy what it lacks.", PartitionRequest{}, Empty{}},
 	{"recover", "Makes a replica on this broker what its leader's is, and in sync again.", PartitionRequest{}, Empty{}},
@@ -340,6 +341,33 @@ type ReplicaStatus struct {
 	Lag            int64    `json:"lag" doc:"behind the leader's end; negative: ahead; meaningful if has_lag"`
 	HasLag         bool     `json:"has_lag"`
 	Problem        string   `json:"problem,omitempty"`
+}
+
+// ClusterReply describes the cluster, as one broker sees it.
+type ClusterReply struct {
+	Controller      string           `json:"controller" doc:"quorum, manual or first-alive"`
+	ControllerID    BrokerID         `json:"decider" doc:"that takes commands; 0: any, or none is known"`
+	Broker          BrokerID         `json:"broker" doc:"the one that answers"`
+	Cluster         string           `json:"cluster,omitempty" doc:"quorum: the cluster's id"`
+	Term            int64            `json:"term,omitempty" doc:"quorum: how many elections there were, at most"`
+	Committed       int64            `json:"committed,omitempty" doc:"quorum: index of the last decision that counts"`
+	Applied         int64            `json:"applied,omitempty" doc:"quorum: and of the last that this broker follows"`
+	Brokers         []ClusterBroker  `json:"brokers"`
+	Leaderless      []TopicPartition `json:"leaderless" doc:"partitions that nobody leads"`
+	UnderReplicated []TopicPartition `json:"under_replicated" doc:"partitions with a replica that is not in sync"`
+	UnderMinISR     []TopicPartition `json:"under_min_isr" doc:"partitions that take no writes for quorum and all"`
+}
+
+// ClusterBroker describes a broker of the cluster.
+type ClusterBroker struct {
+	ID       BrokerID `json:"id"`
+	Address  string   `json:"address" doc:"host:port"`
+	Alive    bool     `json:"alive" doc:"as far as the answering broker knows"`
+	Fenced   bool     `json:"fenced" doc:"quorum: it was not heard of, or has just started, and counts for nothing"`
+	Voter    bool     `json:"voter" doc:"quorum: it has a vote"`
+	Lag      int64    `json:"lag" doc:"decisions that it lacks; -1: unknown, ask the active controller"`
+	Leads    int      `json:"leads" doc:"partitions that it leads"`
+	Replicas int      `json:"replicas" doc:"partitions that it has a replica of"`
 }
 
 // FailoverReply is a failover's outcome.

@@ -98,7 +98,7 @@ partition or group, 5 stored on the leader but not acknowledged by the replicas.
 	var o globalFlags
 	o.flags(root)
 	root.AddCommand(
-		serveCommand(), clusterCommand(), topicCommand(&o), produceCommand(&o), consumeCommand(&o), groupCommand(&o),
+		serveCommand(), clusterCommand(&o), topicCommand(&o), produceCommand(&o), consumeCommand(&o), groupCommand(&o),
 		statusCommand(&o), failoverCommand(&o), recoverCommand(&o), inspectCommand(&o), repairCommand(&o), benchCommand(&o), healthCommand(), simCommand(&o),
 	)
 	return root

@@ -65,7 +65,7 @@ func settings(flags *pflag.FlagSet) (server.Settings, error) {
 	})
 }
 
-func clusterCommand() *cobra.Command {
+func clusterCommand(o *globalFlags) *cobra.Command {
 	var dir, ctl, acks string
 	var n, first, kafka int
 	cmd := &cobra.Command{
@@ -74,7 +74,8 @@ func clusterCommand() *cobra.Command {
 		Long: `Cluster runs brokers, each a process of its own, until it is interrupted. Kill one to see
 what the others do; it is started again when you press Enter, or with its number.`,
 		Example: `  logbook cluster
-  logbook cluster --data ./trial --controller manual`,
+  logbook cluster --data ./trial --controller manual
+  logbook cluster status`,
 		Args: args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if n < 1 || n > 9 {
@@ -98,6 +99,7 @@ what the others do; it is started again when you press Enter, or with its number
 			return t.run(cmd.Context(), cmd.InOrStdin())
 		},
 	}
+	cmd.AddCommand(clusterStatusCommand(o))
 	f := cmd.Flags()
 	f.StringVar(&dir, "data", "", "directory; empty: a temporary one, removed at the end")
 	f.StringVar(&ctl, "controller", "", controller.KindNames()+"; empty: quorum, or manual for one broker")

@@ -67,7 +67,7 @@ that writes go on when all is well again.`,
 }
 
 // kinds are the faults that can be asked for.
-var kinds = append(slices.Clone(sim.AllFaults), sim.Rot)
+var kinds = sim.EveryFault
 
 func names(faults []sim.Fault) string {
 	var out []string

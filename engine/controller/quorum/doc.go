@@ -26,7 +26,7 @@
 // A heartbeat that the active controller acknowledges is a lease: for three quarters of a session
 // from when it was sent, the broker may serve what it leads. The acknowledgement goes out only
 // when a majority has confirmed, after the heartbeat came, that the controller is still the active
-// one. A new one gives every broker a whole session before it fences it. So a leader that lost its
+// one. A new one gives every broker its time before it fences it. So a leader that lost its
 // controller stops serving before another can lead, as long as clocks run alike to a quarter.
 //
 // # Names of members

@@ -57,9 +57,16 @@ func (c *Controller) takeOffice(term uint64) {
 		balance: c.now.Add(balanceSessions * c.session()),
 	}
 	c.office = o
-	// Whoever was told by an earlier controller that it may serve has its time.
+	// Whoever was told by an earlier controller that it may serve has its time. That was confirmed
+	// by a majority, and one of them has voted since, which it does only when it has not heard of
+	// that controller for as long as an election takes to come: so much of the time is over. Where
+	// that controller handed over, they have voted at once.
+	rest := c.session()
+	if !c.handed {
+		rest -= electionTicks * c.tick()
+	}
 	for _, id := range c.image.Brokers() {
-		o.sessions[id] = c.now.Add(c.session())
+		o.sessions[id] = c.now.Add(rest)
 		o.moved[id] = c.applied
 	}
 	c.change(func(image *metadata.Image) (out []metadata.Record, err error) {

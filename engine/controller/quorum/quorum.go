@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"go.etcd.io/raft/v3"
@@ -56,10 +57,13 @@ type Controller struct {
 	busy    bool // a raft.Ready is being stored
 	image   *metadata.Image
 	applied uint64
-	snapped uint64 // index of the last snapshot
+	snapped uint64               // index of the last snapshot
+	changed bool                 // the members have changed since
+	sending map[uint64]time.Time // snapshots on their way, by member: when it is to be asked for again
 	seen    raft.BasicStatus
 	tickAt  time.Time
 	electAt time.Time
+	handed  bool  // the member was asked to be elected at once, whatever the others have heard
 	broken  error // why the member takes no part any more
 
 	met map[replica.BrokerID]controller.Meet // on the founder, before there is a cluster
@@ -99,7 +103,7 @@ func New(cfg controller.Config, journal []record.Record) (*Controller, error) {
 		return nil, err
 	}
 	c := &Controller{
-		cfg: cfg, self: s.identity, image: new(metadata.Image), made: map[uint64]func(error){}, met: map[replica.BrokerID]controller.Meet{}, warned: map[string]bool{},
+		cfg: cfg, self: s.identity, image: new(metadata.Image), made: map[uint64]func(error){}, met: map[replica.BrokerID]controller.Meet{}, sending: map[uint64]time.Time{}, warned: map[string]bool{},
 		health: controller.NewHealth(cfg.ID, cfg.Brokers, cfg.HealthEvery, cfg.FailAfter),
 	}
 	var seed [8]byte
@@ -128,9 +132,9 @@ func (c *Controller) ControllerID() replica.BrokerID { return brokerOf(c.seen.Le
 // Alive implements controller.Machine.
 func (c *Controller) Alive(id replica.BrokerID) bool { return c.image.Usable(id) }
 
-// session is how long a broker may be silent.
+// session is how long a broker may be silent: the least time in which so many checks fail.
 func (c *Controller) session() time.Duration {
-	return time.Duration(c.cfg.FailAfter) * c.cfg.HealthEvery
+	return time.Duration(max(1, c.cfg.FailAfter-1)) * c.cfg.HealthEvery
 }
 
 func (c *Controller) tick() time.Duration { return c.session() / ticksOfSession }
@@ -306,6 +310,7 @@ func (c *Controller) Quorum() Status {
 	for _, id := range c.members() {
 		s.Voters = append(s.Voters, brokerOf(id))
 	}
+	slices.Sort(s.Voters)
 	if c.node != nil && c.office != nil {
 		s.Lag = map[replica.BrokerID]uint64{}
 		last, _ := c.mem.LastIndex()

@@ -88,10 +88,17 @@ func (c *Controller) tickMember() {
 	switch {
 	case c.seen.RaftState == raft.StateLeader:
 		c.node.Tick()
+		for _, id := range c.members() {
+			if at, ok := c.sending[id]; ok && !c.now.Before(at) {
+				delete(c.sending, id)
+				c.node.ReportSnapshot(id, raft.SnapshotFailure) // unless its answer came: that is heeded first
+			}
+		}
 	default:
 		c.node.TickQuiesced() //nolint:staticcheck // the one way to let time pass without the library's own dice
 		if !c.now.Before(c.electAt) {
 			c.putOffElection()
+			c.handed = false
 			_ = c.node.Campaign() // it may not be one that can be elected
 		}
 	}
@@ -126,6 +133,8 @@ func (c *Controller) stepMember(from replica.BrokerID, q controller.RaftMessage)
 	term := c.node.BasicStatus().Term
 	_ = c.node.Step(m) // what it does not heed is not for it
 	switch m.Type {
+	case raftpb.MsgTimeoutNow:
+		c.handed = true
 	case raftpb.MsgApp, raftpb.MsgHeartbeat, raftpb.MsgSnap:
 		if m.Term >= term {
 			c.putOffElection()
@@ -205,7 +214,7 @@ func (c *Controller) carryOut(rd raft.Ready) {
 		}
 		c.emit(controller.Send{To: brokerOf(m.To), Message: controller.RaftMessage{Cluster: c.self.Cluster, Data: data}})
 		if m.Type == raftpb.MsgSnap {
-			c.node.ReportSnapshot(m.To, raft.SnapshotFinish) // whether it came shows with the next entries
+			c.sending[m.To] = c.now.Add(c.session())
 		}
 	}
 	for _, e := range rd.CommittedEntries {
@@ -244,12 +253,12 @@ func (c *Controller) apply(e raftpb.Entry) {
 	case raftpb.EntryConfChange:
 		var cc raftpb.ConfChange
 		if err := cc.Unmarshal(e.Data); err == nil {
-			c.conf = *c.node.ApplyConfChange(cc)
+			c.conf, c.changed = *c.node.ApplyConfChange(cc), true
 		}
 	case raftpb.EntryConfChangeV2:
 		var cc raftpb.ConfChangeV2
 		if err := cc.Unmarshal(e.Data); err == nil {
-			c.conf = *c.node.ApplyConfChange(cc)
+			c.conf, c.changed = *c.node.ApplyConfChange(cc), true
 		}
 	case raftpb.EntryNormal:
 		var problem error
@@ -273,18 +282,22 @@ func (c *Controller) apply(e raftpb.Entry) {
 	c.takeOffice(e.Term)
 }
 
-// snapshot begins the journal anew, when it has grown.
+// snapshot begins the journal anew, when it has grown, and when the members have changed: a new one
+// takes no snapshot that does not know of it.
 func (c *Controller) snapshot() {
-	if c.applied < c.snapped+uint64(c.cfg.SnapshotAfter) {
+	if c.applied < c.snapped+uint64(c.cfg.SnapshotAfter) && !c.changed {
 		return
 	}
+	c.changed = false
 	snap, err := c.mem.CreateSnapshot(c.applied, &c.conf, encodeImage(c.image))
 	if err != nil {
 		return // there is one of that index
 	}
 	c.snapped = c.applied
 	// Half of the entries stay in memory, for members that lag a little.
-	_ = c.mem.Compact(c.applied - uint64(c.cfg.SnapshotAfter)/2)
+	if keep := uint64(c.cfg.SnapshotAfter) / 2; c.applied > keep {
+		_ = c.mem.Compact(c.applied - keep) // it may have been done already
+	}
 	c.store(func() ([]record.Record, bool) {
 		journal := []record.Record{encode(keyIdentity, c.self), encodeSnapshot(snap)}
 		rest, _ := c.mem.rest(snap.Metadata.Index)

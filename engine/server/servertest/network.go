@@ -78,7 +78,7 @@ func (w *Network) Addresses() []string {
 func (w *Network) serve(id wire.BrokerID, ln net.Listener) error {
 	cfg := server.Config{
 		ID: replica.BrokerID(id), Data: filepath.Join(w.dir, fmt.Sprint("broker-", id)), Peers: map[replica.BrokerID]string{},
-		HealthEvery: 50 * time.Millisecond, FailAfter: 5, LagTimeout: 2 * time.Second, Log: commitlog.Options{SegmentBytes: 1 << 20},
+		HealthEvery: 50 * time.Millisecond, FailAfter: 8, LagTimeout: 2 * time.Second, Log: commitlog.Options{SegmentBytes: 1 << 20},
 		Dial: func(ctx context.Context, _, address string) (net.Conn, error) { return w.dial(ctx, id, address) },
 	}
 	for other, address := range w.addresses {

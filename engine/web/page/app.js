@@ -16,9 +16,15 @@ function replica(r, end, leader) {
 function draw(o) {
   document.title = o.service;
   service.textContent = o.service;
-  who.textContent = `broker ${o.broker} answers · controller ${o.controller}`;
-  brokers.replaceChildren(...o.brokers.map(b => el("div", {className: "card"}, el("span", {className: "dot" + (b.alive ? " up" : "")}),
-    el("b", {textContent: "broker " + b.id}), el("div", {className: "dim", textContent: b.address + (b.alive ? "" : " · does not answer")}))));
+  const c = o.cluster;
+  const active = c.decider ? `, broker ${c.decider} decides` + (c.term ? ` in term ${c.term}` : "") : c.controller === "quorum" ? ", none is active" : "";
+  who.textContent = `broker ${o.broker} answers · controller ${o.controller}${active}`;
+  brokers.replaceChildren(...c.brokers.map(b => el("div", {className: "card"}, el("span", {className: "dot" + (b.alive ? " up" : "")}),
+    el("b", {textContent: "broker " + b.id}), el("div", {className: "dim", textContent: b.address}),
+    el("div", {className: b.fenced || !b.alive ? "bad" : "dim", textContent: [b.fenced ? "fenced" : b.alive ? "" : "does not answer", `leads ${b.leads} of ${b.replicas}`,
+      b.id === c.decider ? "active controller" : b.voter ? "voter" : "", b.voter && b.lag > 0 ? `lacks ${num(b.lag)} decisions` : ""].filter(x => x).join(" · ")}))));
+  const first = (ps, what) => ps && ps.length ? el("div", {className: "bad", textContent: `${what}: ` + ps.slice(0, 8).map(p => p.topic + "/" + p.partition).join(" ") + (ps.length > 8 ? ` and ${ps.length - 8} more` : "")}) : null;
+  problems.replaceChildren(...[first(c.leaderless, "nobody leads"), first(c.under_min_isr, "no writes for quorum and all"), first(c.under_replicated, "a replica is not in sync")].filter(x => x));
   const rows = o.topics.flatMap(t => t.partitions.map((p, i) => {
     const end = Math.max(0, ...p.replicas.map(r => r.log_end));
     return el("tr", {}, el("td", {textContent: t.name + "/" + i}), el("td", {className: p.leader ? "" : "bad", textContent: p.leader ? "broker " + p.leader : "nobody"}),

@@ -1,0 +1,554 @@
+package quorum_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"logbook/engine/controller"
+	"logbook/engine/controller/quorum"
+	"logbook/engine/record"
+	"logbook/engine/replica"
+	"logbook/engine/topic"
+)
+
+const (
+	healthEvery = 100 * time.Millisecond
+	failAfter   = 6
+	session     = 500 * time.Millisecond
+)
+
+// town is brokers' controllers in one goroutine, with disks that are lists and a clock that moves
+// when nothing else is left to do.
+type town struct {
+	t     *testing.T
+	now   time.Time
+	ids   []replica.BrokerID
+	all   map[replica.BrokerID]*resident
+	queue []func()
+	cut   map[[2]replica.BrokerID]bool
+
+	unusable map[replica.BrokerID][]controller.Partition
+	snapshot int
+	lives    byte
+}
+
+// resident is one broker.
+type resident struct {
+	id       replica.BrokerID
+	up       bool
+	life     int
+	machine  *quorum.Controller
+	disk     []record.Record
+	failing  bool
+	storing  bool // a write is under way: what it says must not leave before it is done
+	decided  map[controller.Partition]replica.Assignment
+	lease    time.Time
+	done     map[uint64]controller.Done
+	rejected []controller.Reject
+	warnings []string
+	remade   []controller.Partition
+	removed  []controller.RemoveReplicas
+	sent     []controller.Message
+}
+
+func newTown(t *testing.T, n int) *town {
+	w := &town{t: t, now: time.Unix(1_000_000, 0), all: map[replica.BrokerID]*resident{}, cut: map[[2]replica.BrokerID]bool{}, unusable: map[replica.BrokerID][]controller.Partition{}}
+	for id := range replica.BrokerID(n) {
+		w.ids = append(w.ids, id+1)
+		w.all[id+1] = &resident{id: id + 1}
+	}
+	return w
+}
+
+// formed starts n brokers, and waits until all of them count.
+func formed(t *testing.T, n int) *town {
+	w := newTown(t, n)
+	for _, id := range w.ids {
+		w.start(id)
+	}
+	w.until("all brokers count", func() bool { return w.usable(w.ids...) })
+	return w
+}
+
+func (w *town) usable(ids ...replica.BrokerID) bool {
+	b := w.active()
+	return b != nil && !slices.ContainsFunc(ids, func(id replica.BrokerID) bool { return !b.machine.Image().Usable(id) })
+}
+
+func (w *town) start(id replica.BrokerID) {
+	b := w.all[id]
+	w.lives++
+	m, err := quorum.New(controller.Config{
+		ID: id, Brokers: w.ids, HealthEvery: healthEvery, FailAfter: failAfter, RequestTimeout: session, Random: rand.NewChaCha8([32]byte{byte(id), w.lives}), SnapshotAfter: w.snapshot,
+		Standing: func(p controller.Partition) (controller.Standing, bool) {
+			return controller.Standing{Partition: p}, !slices.Contains(w.unusable[id], p)
+		},
+	}, slices.Clone(b.disk))
+	require.NoError(w.t, err)
+	b.life++
+	*b = resident{id: id, up: true, life: b.life, machine: m, disk: b.disk, decided: map[controller.Partition]replica.Assignment{}, done: map[uint64]controller.Done{}}
+	w.perform(b, m.Start(w.now))
+}
+
+func (w *town) kill(id replica.BrokerID) {
+	w.all[id].up = false
+	for _, o := range w.ids {
+		if b := w.all[o]; b.up {
+			w.perform(b, b.machine.Unreachable(w.now, id, "the connection ended"))
+		}
+	}
+}
+
+// soon does something with a broker when what was asked for before is done, if it still lives.
+func (w *town) soon(b *resident, do func()) {
+	life := b.life
+	w.queue = append(w.queue, func() {
+		if b.up && b.life == life {
+			do()
+		}
+	})
+}
+
+func (w *town) perform(b *resident, effects []controller.Effect) {
+	for _, e := range effects {
+		switch e := e.(type) {
+		case controller.Send:
+			b.sent = append(b.sent, e.Message)
+			to := w.all[e.To]
+			if w.cut[[2]replica.BrokerID{b.id, e.To}] || to == nil {
+				continue
+			}
+			w.soon(to, func() { w.perform(to, to.machine.Step(w.now, b.id, e.Message)) })
+		case controller.Persist:
+			require.False(w.t, b.storing, "one write at a time")
+			b.storing = true
+			w.soon(b, func() {
+				b.storing = false
+				var err error
+				if b.failing {
+					err = errors.New("no space left on device")
+				} else if e.Whole {
+					b.disk = slices.Clone(e.Journal)
+				} else {
+					b.disk = append(b.disk, e.Journal...)
+				}
+				w.perform(b, b.machine.Persisted(w.now, err))
+			})
+		case controller.Decide:
+			b.decided[e.Partition] = e.Assignment
+		case controller.Reject:
+			b.rejected = append(b.rejected, e)
+		case controller.MakeReplicas:
+			w.soon(b, func() { w.perform(b, b.machine.ReplicasMade(w.now, e.ID, nil)) })
+		case controller.RemoveReplicas:
+			b.removed = append(b.removed, e)
+		case controller.Remake:
+			b.remade = append(b.remade, e.Partition)
+			w.unusable[b.id] = slices.DeleteFunc(w.unusable[b.id], func(p controller.Partition) bool { return p == e.Partition })
+		case controller.Lease:
+			b.lease = e.Until
+		case controller.Done:
+			b.done[e.ID] = e
+		case controller.Warn:
+			b.warnings = append(b.warnings, e.Text)
+		}
+	}
+}
+
+// turn lets one thing happen.
+func (w *town) turn() {
+	if len(w.queue) > 0 {
+		do := w.queue[0]
+		w.queue = w.queue[1:]
+		do()
+		return
+	}
+	var next time.Time
+	for _, id := range w.ids {
+		if b := w.all[id]; b.up {
+			next = controller.Sooner(next, b.machine.Next())
+		}
+	}
+	if next.After(w.now) {
+		w.now = next
+	}
+	for _, id := range w.ids {
+		if b := w.all[id]; b.up && !b.machine.Next().After(w.now) {
+			w.perform(b, b.machine.Tick(w.now))
+		}
+	}
+}
+
+func (w *town) until(what string, so func() bool) {
+	w.t.Helper()
+	for end := w.now.Add(20 * time.Second); !so(); w.turn() {
+		if w.now.After(end) {
+			require.Fail(w.t, "it never came to that", what)
+		}
+	}
+}
+
+// pass lets time pass.
+func (w *town) pass(d time.Duration) {
+	for end := w.now.Add(d); w.now.Before(end); {
+		w.turn()
+	}
+}
+
+// active is the broker whose controller is the active one, as it says itself and a majority does
+// not deny.
+func (w *town) active() *resident {
+	for _, id := range w.ids {
+		b := w.all[id]
+		if b.up && b.machine.ControllerID() == id && b.machine.Quorum().Lag != nil {
+			return b
+		}
+	}
+	return nil
+}
+
+var flights = controller.Partition{Topic: "flights", ID: 0}
+
+// create makes a topic of one partition on all brokers.
+func (w *town) create(name string) error {
+	w.until("a controller is active", func() bool { return w.active() != nil })
+	b := w.active()
+	id := uint64(len(b.done) + 1000)
+	w.perform(b, b.machine.CreateTopic(w.now, id, controller.TopicSpec{Name: name, ID: topic.ID{byte(len(name)), name[0]}, Partitions: 1, Replication: len(w.ids), Partitioner: "murmur2"}))
+	w.until("the topic is made, or not", func() bool { _, ok := b.done[id]; return ok })
+	return b.done[id].Err
+}
+
+// assignment is what the active controller has decided about a partition.
+func (w *town) assignment(p controller.Partition) replica.Assignment {
+	b := w.active()
+	if b == nil {
+		return replica.Assignment{}
+	}
+	a, _ := b.machine.Image().Assignment(p)
+	return a
+}
+
+// isolate cuts a broker off from all others, or joins it again.
+func (w *town) isolate(id replica.BrokerID, cut bool) {
+	for _, o := range w.ids {
+		if o != id {
+			w.cut[[2]replica.BrokerID{id, o}], w.cut[[2]replica.BrokerID{o, id}] = cut, cut
+		}
+	}
+}
+
+// A cluster is formed when all brokers have started, and not before; each knows of each decision.
+func TestAClusterForms(t *testing.T) {
+	w := newTown(t, 3)
+	w.start(1)
+	w.start(3)
+	w.pass(3 * session)
+	for _, id := range []replica.BrokerID{1, 3} {
+		assert.False(t, w.all[id].machine.Quorum().Formed)
+	}
+	assert.Contains(t, w.all[1].warnings[0], "waiting for broker 2")
+	w.start(2)
+	w.until("all count", func() bool { return w.usable(1, 2, 3) })
+	cluster := w.all[1].machine.Quorum().Cluster
+	for _, b := range w.all {
+		assert.Equal(t, cluster, b.machine.Quorum().Cluster)
+		assert.Equal(t, []replica.BrokerID{1, 2, 3}, b.machine.Quorum().Voters)
+	}
+	require.NoError(t, w.create("flights"))
+	w.until("everybody follows it", func() bool {
+		return !slices.ContainsFunc(w.ids, func(id replica.BrokerID) bool { return w.all[id].decided[flights].Leader != 1 })
+	})
+}
+
+// What leaves a broker says that something is stored only after it is.
+func TestNothingIsSaidBeforeItIsStored(t *testing.T) {
+	w := formed(t, 3)
+	b := w.all[2]
+	b.failing = true
+	w.kill(1)
+	w.until("a vote was asked for", func() bool { return b.storing })
+	b.sent = nil
+	w.pass(2 * session)
+	for _, m := range b.sent {
+		assert.NotContains(t, []string{"controller.BrokerHeartbeatAck"}, m)
+	}
+	assert.Nil(t, w.active(), "with one broker dead and another that stores nothing there is no majority")
+	b.failing = false
+	w.until("one is elected once it can be stored", func() bool { return w.active() != nil })
+	assert.NotEmpty(t, b.warnings, "a person is told")
+}
+
+// A leader that is cut off is replaced, and its lease is over before another is told to lead.
+func TestTheLeaseEndsFirst(t *testing.T) {
+	for _, victim := range []replica.BrokerID{1, 2} {
+		w := formed(t, 3)
+		require.NoError(t, w.create("flights"))
+		w.until("it is led", func() bool { return w.all[1].decided[flights].Leader == 1 && w.now.Before(w.all[1].lease) })
+		if victim != 1 {
+			w.kill(1)
+			w.until("another leads", func() bool { a := w.assignment(flights); return a.Leader > 1 && w.usable(a.Leader) })
+			w.start(1)
+			w.until("it is back", func() bool { return w.usable(1) })
+			victim = w.assignment(flights).Leader
+			w.until("all are in sync", func() bool { return w.join(flights) })
+		}
+		w.isolate(victim, true)
+		old := w.all[victim]
+		w.until("another leads", func() bool {
+			for _, id := range w.ids {
+				if a := w.all[id].decided[flights]; id != victim && a.Leader == id {
+					return true
+				}
+			}
+			return false
+		})
+		assert.False(t, w.now.Before(old.lease), "the old leader may still serve, until %v, at %v", old.lease, w.now)
+		w.isolate(victim, false)
+		w.until("it is back", func() bool { return w.usable(victim) && old.decided[flights].Leader != victim })
+	}
+}
+
+// join has the leader propose all replicas that count as in sync, and says whether they are.
+func (w *town) join(p controller.Partition) bool {
+	a := w.assignment(p)
+	if len(a.ISR) == len(a.Replicas) {
+		return true
+	}
+	if a.Leader != replica.None && w.usable(a.Replicas...) {
+		next := a.Clone()
+		next.Version++
+		next.ISR = slices.Sorted(slices.Values(a.Replicas))
+		b := w.all[a.Leader]
+		w.perform(b, b.machine.Propose(w.now, p, next))
+	}
+	return false
+}
+
+// A change of the in-sync replicas counts only in the leader's own epoch, on the decision that it
+// is based on, and without brokers that are fenced.
+func TestProposals(t *testing.T) {
+	w := formed(t, 3)
+	require.NoError(t, w.create("flights"))
+	leader := w.all[1]
+	w.until("it is led", func() bool { return leader.decided[flights].Leader == 1 })
+	good := leader.decided[flights].Clone()
+	good.Version++
+	good.ISR = []replica.BrokerID{1, 2}
+	for name, spoil := range map[string]func(*replica.Assignment){
+		"an old version":    func(a *replica.Assignment) { a.Version-- },
+		"another's epoch":   func(a *replica.Assignment) { a.LeaderEpoch++ },
+		"another's name":    func(a *replica.Assignment) { a.Leader = 2 },
+		"other replicas":    func(a *replica.Assignment) { a.Replicas = []replica.BrokerID{1, 2} },
+		"a later version":   func(a *replica.Assignment) { a.Version += 5 },
+		"not even a leader": func(a *replica.Assignment) { a.ISR = []replica.BrokerID{2} },
+	} {
+		bad := good.Clone()
+		spoil(&bad)
+		n := len(leader.rejected)
+		w.perform(leader, leader.machine.Propose(w.now, flights, bad))
+		w.until(name, func() bool { return len(leader.rejected) > n })
+		assert.True(t, leader.rejected[n].Unsure, name)
+	}
+	w.perform(leader, leader.machine.Propose(w.now, flights, good))
+	w.until("it counts", func() bool { return slices.Equal(leader.decided[flights].ISR, []replica.BrokerID{1, 2}) })
+	w.kill(3)
+	w.until("broker 3 is fenced", func() bool { return !w.usable(3) })
+	next := leader.decided[flights].Clone()
+	next.Version++
+	next.ISR = []replica.BrokerID{1, 2, 3}
+	n := len(leader.rejected)
+	w.perform(leader, leader.machine.Propose(w.now, flights, next))
+	w.until("it is refused", func() bool { return len(leader.rejected) > n })
+	assert.Contains(t, leader.rejected[n].Why, "fenced")
+}
+
+// The last in-sync replica stays the one to wait for.
+func TestTheLastInSyncReplicaIsWaitedFor(t *testing.T) {
+	w := formed(t, 3)
+	require.NoError(t, w.create("flights"))
+	w.until("it is led", func() bool { return w.all[1].decided[flights].Leader == 1 })
+	alone := w.all[1].decided[flights].Clone()
+	alone.Version++
+	alone.ISR = []replica.BrokerID{1}
+	w.perform(w.all[1], w.all[1].machine.Propose(w.now, flights, alone))
+	w.until("it counts", func() bool { return len(w.assignment(flights).ISR) == 1 })
+	w.kill(1)
+	w.until("nobody leads", func() bool { return w.active() != nil && w.assignment(flights).Leader == replica.None })
+	w.pass(5 * session)
+	assert.Equal(t, []any{replica.None, []replica.BrokerID{1}}, []any{w.assignment(flights).Leader, w.assignment(flights).ISR})
+	b := w.active()
+	w.perform(b, b.machine.Failover(w.now, 1, flights))
+	none := &controller.NoEligibleReplicaError{}
+	require.ErrorAs(t, b.done[1].Err, &none)
+	assert.Contains(t, none.Reasons[1], "not heard of")
+	epoch := w.assignment(flights).LeaderEpoch
+	w.start(1)
+	w.until("it leads again", func() bool { return w.assignment(flights).Leader == 1 })
+	assert.Greater(t, w.assignment(flights).LeaderEpoch, epoch)
+	w.until("it knows", func() bool { return w.all[1].decided[flights].Leader == 1 })
+	assert.Greater(t, w.all[1].decided[flights].LeaderEpoch, epoch, "never in its old epoch")
+}
+
+// A broker whose disk is gone is a new member: the old one's votes are not given twice.
+func TestALostDiskIsANewMember(t *testing.T) {
+	w := formed(t, 3)
+	require.NoError(t, w.create("flights"))
+	w.kill(3)
+	w.all[3].disk = nil
+	w.start(3)
+	w.pass(session / 4)
+	assert.False(t, w.all[3].machine.Quorum().Formed, "it waits until it is sure that nobody has its place")
+	w.until("it takes the place", func() bool { return w.usable(3) })
+	w.until("it knows all", func() bool { return w.all[3].decided[flights].Version > 0 })
+	assert.Equal(t, []replica.BrokerID{1, 2, 3}, w.all[3].machine.Quorum().Voters)
+	w.kill(1) // the others are a majority, with the new one
+	w.until("they elect one", func() bool { b := w.active(); return b != nil && b.id != 1 && !w.usable(1) })
+}
+
+// A majority that lost its disks does not form a second cluster beside the first.
+func TestNoSecondCluster(t *testing.T) {
+	w := formed(t, 3)
+	cluster := w.all[3].machine.Quorum().Cluster
+	for _, id := range []replica.BrokerID{1, 2} {
+		w.kill(id)
+		w.all[id].disk = nil
+	}
+	w.start(1)
+	w.start(2)
+	w.pass(10 * session)
+	for _, id := range []replica.BrokerID{1, 2} {
+		assert.False(t, w.all[id].machine.Quorum().Formed)
+	}
+	assert.Equal(t, cluster, w.all[3].machine.Quorum().Cluster)
+}
+
+// A broker of another cluster is not heeded, and both are told.
+func TestStrangers(t *testing.T) {
+	w, other := formed(t, 3), formed(t, 3)
+	_ = other
+	w.kill(3)
+	w.all[3].disk = other.all[3].disk
+	require.NotEmpty(t, w.all[3].disk)
+	w.lives += 10
+	w2 := newTown(t, 3)
+	w2.lives = 100 // other dice: another cluster
+	for _, id := range w2.ids {
+		w2.start(id)
+	}
+	w2.until("all count", func() bool { return w2.usable(1, 2, 3) })
+	w.all[3].disk = w2.all[3].disk
+	w.start(3)
+	w.pass(5 * session)
+	assert.False(t, w.usable(3))
+	assert.True(t, slices.ContainsFunc(append(w.all[3].warnings, w.active().warnings...), func(s string) bool { return len(s) > 0 }), "somebody is told")
+	assert.True(t, w.usable(1, 2), "the cluster goes on")
+}
+
+// The journal begins anew when it has grown, and says the same.
+func TestSnapshots(t *testing.T) {
+	w := newTown(t, 3)
+	w.snapshot = 8
+	for _, id := range w.ids {
+		w.start(id)
+	}
+	w.until("all count", func() bool { return w.usable(1, 2, 3) })
+	w.kill(3)
+	w.until("it is fenced", func() bool { return !w.usable(3) })
+	for i := range 40 {
+		require.NoError(t, w.create(string(rune('a'+i%26))+string(rune('a'+i/26))))
+	}
+	assert.Less(t, len(w.all[1].disk), 60, "forty topics are as many entries, and as many notes of how far they count")
+	w.start(3) // it lags by more than the others keep
+	w.until("it has caught up", func() bool { return w.usable(3) && len(w.all[3].machine.Image().Topics()) == 40 })
+	for _, id := range w.ids {
+		w.kill(id)
+	}
+	for _, id := range w.ids {
+		w.start(id)
+		assert.GreaterOrEqual(t, len(w.all[id].machine.Image().Topics()), 40, "what counted is known at once")
+	}
+	w.until("all count again", func() bool { return w.usable(1, 2, 3) })
+}
+
+// A broker that leaves hands over, the active controller too, and no more than that.
+func TestLeaving(t *testing.T) {
+	w := formed(t, 3)
+	require.NoError(t, w.create("flights"))
+	leader := w.all[1]
+	w.until("it is led", func() bool { return leader.decided[flights].Leader == 1 })
+	assert.False(t, leader.machine.Left())
+	began := w.now
+	w.perform(leader, leader.machine.Leave(w.now))
+	w.until("it has left", leader.machine.Left)
+	assert.Less(t, w.now.Sub(began), session/2, "nothing was waited for")
+	assert.NotEqual(t, replica.BrokerID(1), w.assignment(flights).Leader)
+	w.kill(1)
+	w.start(1)
+	w.until("it counts again", func() bool { return w.usable(1) })
+}
+
+// A replica that its broker cannot use is given up where others are in sync, and begun anew; the
+// last one is not.
+func TestMending(t *testing.T) {
+	w := formed(t, 3)
+	require.NoError(t, w.create("flights"))
+	w.until("it is led", func() bool { return w.all[1].decided[flights].Leader == 1 })
+	w.unusable[1] = []controller.Partition{flights}
+	w.until("another leads", func() bool { return w.assignment(flights).Leader > 1 })
+	assert.Equal(t, []replica.BrokerID{2, 3}, w.assignment(flights).ISR)
+	w.until("it is begun anew", func() bool { return slices.Contains(w.all[1].remade, flights) })
+
+	leader := w.all[w.assignment(flights).Leader]
+	alone := w.assignment(flights).Clone()
+	alone.Version++
+	alone.ISR = []replica.BrokerID{leader.id}
+	w.perform(leader, leader.machine.Propose(w.now, flights, alone))
+	w.until("it is the last", func() bool { return len(w.assignment(flights).ISR) == 1 })
+	w.unusable[leader.id] = []controller.Partition{flights}
+	w.pass(5 * session)
+	assert.Empty(t, leader.remade, "it may be the last good copy")
+	assert.Equal(t, leader.id, w.assignment(flights).Leader)
+}
+
+// A topic that was deleted and made again is not the old one, on a broker that was away too.
+func TestTopicsThatAreDeletedWhileABrokerIsAway(t *testing.T) {
+	w := formed(t, 3)
+	require.NoError(t, w.create("flights"))
+	w.until("all have it", func() bool { return w.all[3].decided[flights].Version > 0 })
+	w.kill(3)
+	w.until("it is fenced", func() bool { return !w.usable(3) })
+	b := w.active()
+	w.perform(b, b.machine.ChangeTopic(w.now, 7, controller.TopicChange{Name: "flights", Delete: true}))
+	w.until("it is deleted", func() bool { _, ok := b.done[7]; return ok })
+	require.NoError(t, b.done[7].Err)
+	require.NoError(t, w.create("flights"))
+	w.start(3)
+	w.until("it counts", func() bool { return w.usable(3) })
+	require.Len(t, w.all[3].removed, 1)
+	assert.Equal(t, "flights", w.all[3].removed[0].Topic)
+}
+
+// A fourth broker joins a cluster of three whose brokers were started again with its name.
+func TestABrokerIsAdded(t *testing.T) {
+	w := formed(t, 3)
+	require.NoError(t, w.create("flights"))
+	w.ids = append(w.ids, 4)
+	w.all[4] = &resident{id: 4}
+	for _, id := range []replica.BrokerID{1, 2, 3} {
+		w.kill(id)
+		w.start(id)
+		w.until("it is back", func() bool { return w.usable(id) })
+	}
+	w.start(4)
+	w.until("it counts", func() bool { return w.usable(1, 2, 3, 4) })
+	assert.Equal(t, []replica.BrokerID{1, 2, 3, 4}, w.active().machine.Quorum().Voters)
+	w.kill(1)
+	w.until("three of four elect one", func() bool { return w.active() != nil && !w.usable(1) })
+}

@@ -1,0 +1,80 @@
+package service
+
+import (
+	"slices"
+
+	"logbook/engine/controller"
+	"logbook/engine/replica"
+)
+
+// ClusterStatus is the cluster at a glance, as one broker sees it.
+type ClusterStatus struct {
+	Controller string                   // the kind
+	Active     BrokerID                 // that takes commands; None: any, or none is known
+	Quorum     *controller.QuorumStatus // nil where no majority decides
+	Brokers    []ClusterBroker          // by ascending id
+	// Of all partitions, the broker's own too: those without a leader, those with fewer replicas
+	// in sync than they have, and those with fewer than quorum and all demand.
+	Leaderless, UnderReplicated, UnderMinISR []Partition
+}
+
+// ClusterBroker is a broker of the cluster.
+type ClusterBroker struct {
+	ID              BrokerID
+	Alive, Fenced   bool
+	Voter           bool
+	Lag             int64 // entries of the log of decisions that it lacks; meaningful if HasLag
+	HasLag          bool
+	Leads, Replicas int // partitions
+}
+
+// Cluster calls done with the cluster at a glance. How far voters lag only the active
+// controller knows.
+func (s *Service) Cluster(done func(ClusterStatus)) {
+	s.Quorum(func(q *controller.QuorumStatus) { done(s.cluster(q)) })
+}
+
+func (s *Service) cluster(q *controller.QuorumStatus) ClusterStatus {
+	image := s.Image()
+	c := ClusterStatus{Controller: s.Controller(), Active: s.ControllerID(), Quorum: q}
+	at := map[BrokerID]int{}
+	for i, b := range s.Brokers() {
+		at[b.ID] = i
+		r, _ := image.Broker(b.ID)
+		cb := ClusterBroker{ID: b.ID, Alive: b.Alive, Fenced: r.Fenced}
+		if q != nil {
+			cb.Voter = slices.Contains(q.Voters, b.ID)
+			lag, known := q.Lag[b.ID]
+			cb.Lag, cb.HasLag = int64(lag), known
+		}
+		c.Brokers = append(c.Brokers, cb)
+	}
+	for _, name := range image.Topics() {
+		t := image.Topic(name)
+		for i, a := range t.Partitions {
+			p := Partition{Topic: name, ID: i}
+			for _, id := range a.Replicas {
+				if n, ok := at[id]; ok {
+					c.Brokers[n].Replicas++
+					if a.Leader == id {
+						c.Brokers[n].Leads++
+					}
+				}
+			}
+			least := int64(min(s.cfg.MinInSync, len(a.Replicas)))
+			if n, ok := t.Settings.Number("min.insync.replicas"); ok {
+				least = n
+			}
+			if a.Leader == replica.None {
+				c.Leaderless = append(c.Leaderless, p)
+			}
+			if len(a.ISR) < len(a.Replicas) {
+				c.UnderReplicated = append(c.UnderReplicated, p)
+			}
+			if int64(len(a.ISR)) < least {
+				c.UnderMinISR = append(c.UnderMinISR, p)
+			}
+		}
+	}
+	return c
+}
