@@ -119,30 +119,36 @@ func (r *Recorder) message(e node.Event) {
 // for each record, the high watermark as a line.
 func ShowReplicas(c *cluster.Cluster, p cluster.Partition) {
 	rows, hw := replicaRows(c, p)
-	show(protocol.MIMEImageSVG, replicasSVG(p, rows, hw), replicasText(rows, hw))
+	ShowReplicaRows(p, rows, hw)
 }
 
-type replicaRow struct {
+// ShowReplicaRows is ShowReplicas for who has the rows.
+func ShowReplicaRows(p cluster.Partition, rows []ReplicaRow, highWatermark int64) {
+	show(protocol.MIMEImageSVG, replicasSVG(p, rows, highWatermark), replicasText(rows, highWatermark))
+}
+
+// ReplicaRow is what a replica holds: a value and a leader epoch for each offset.
+type ReplicaRow struct {
 	cluster.ReplicaStatus
-	values []string
-	epochs []int32
+	Values []string
+	Epochs []int32
 }
 
-func replicaRows(c *cluster.Cluster, p cluster.Partition) (rows []replicaRow, hw int64) {
+func replicaRows(c *cluster.Cluster, p cluster.Partition) (rows []ReplicaRow, hw int64) {
 	s, err := c.Status(p)
 	must(err)
 	for _, r := range s.Replicas {
-		row := replicaRow{ReplicaStatus: r}
+		row := ReplicaRow{ReplicaStatus: r}
 		if n, err := c.Node(r.Broker); err == nil && r.Known {
 			for rec, err := range n.Own(p) {
 				must(err)
-				row.values = append(row.values, string(rec.Value))
+				row.Values = append(row.Values, string(rec.Value))
 			}
 			digests, err := n.FrameDigests(p, 0, math.MaxInt32)
 			must(err)
 			for _, d := range digests {
 				for range d.NextOffset - d.BaseOffset {
-					row.epochs = append(row.epochs, d.LeaderEpoch)
+					row.Epochs = append(row.Epochs, d.LeaderEpoch)
 				}
 			}
 		}
@@ -151,7 +157,7 @@ func replicaRows(c *cluster.Cluster, p cluster.Partition) (rows []replicaRow, hw
 	return rows, s.HighWatermark
 }
 
-func (r replicaRow) role() string {
+func (r ReplicaRow) role() string {
 	role := "follower"
 	if r.Leader {
 		role = "leader"
@@ -171,7 +177,7 @@ func (r replicaRow) role() string {
 	return role
 }
 
-func replicasText(rows []replicaRow, hw int64) string {
+func replicasText(rows []ReplicaRow, hw int64) string {
 	var b strings.Builder
 	width := 0
 	for _, r := range rows {
@@ -179,7 +185,7 @@ func replicasText(rows []replicaRow, hw int64) string {
 	}
 	for _, r := range rows {
 		line := fmt.Sprintf("broker %d  %-*s", r.Broker, width, r.role())
-		for i, v := range r.values {
+		for i, v := range r.Values {
 			line += fmt.Sprintf("  %d:%s", i, v)
 		}
 		b.WriteString(strings.TrimRight(line, " ") + "\n")
@@ -196,10 +202,10 @@ const (
 	boxRow   = 46
 )
 
-func replicasSVG(p cluster.Partition, rows []replicaRow, hw int64) string {
+func replicasSVG(p cluster.Partition, rows []ReplicaRow, hw int64) string {
 	longest := 1
 	for _, r := range rows {
-		longest = max(longest, len(r.values))
+		longest = max(longest, len(r.Values))
 	}
 	width, height := boxLeft+boxWidth*longest+60, 44+boxRow*len(rows)+24
 	var b strings.Builder
@@ -215,8 +221,8 @@ func replicasSVG(p cluster.Partition, rows []replicaRow, hw int64) string {
 			fill = "#c22"
 		}
 		fmt.Fprintf(&b, `<text x="12" y="%d" fill="%s">broker %d</text><text x="72" y="%d" fill="#666" font-size="11">%s</text>`, y+20, fill, r.Broker, y+20, html.EscapeString(r.role()))
-		for i, v := range r.values {
-			colour := fieldColours[int(r.epochs[i])%len(fieldColours)]
+		for i, v := range r.Values {
+			colour := fieldColours[int(r.Epochs[i])%len(fieldColours)]
 			fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%d" height="30" rx="3" fill="%s" stroke="#456"/><text x="%d" y="%d" text-anchor="middle" fill="#111" font-size="11">%s</text>`,
 				boxLeft+i*boxWidth+2, y, boxWidth-4, colour, boxLeft+i*boxWidth+boxWidth/2, y+19, html.EscapeString(short(v)))
 		}

@@ -308,6 +308,9 @@ type Status struct {
 	Problem error
 	// Followers, on a leader: what it knows of each.
 	Followers map[BrokerID]Progress
+	// Counting, on a leader: the replicas that must hold a record before it is safe, the in-sync
+	// ones and those that are about to be.
+	Counting []BrokerID
 }
 
 // Progress is what a leader knows of a follower.
@@ -325,6 +328,7 @@ func (r *Replica) Status() Status {
 	}
 	if r.lead != nil {
 		s.Problem = r.lead.broken
+		s.Counting = r.counting()
 		s.Followers = map[BrokerID]Progress{}
 		for id, p := range r.lead.followers {
 			s.Followers[id] = Progress{LogEndOffset: p.end, Known: p.known, Failed: p.failed}

@@ -33,8 +33,8 @@ func checkDecided(fsys vfs.FS, dir string, image *metadata.Image) error {
 		if !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-	} else if len(image.Topics()) > 0 {
-		return nil
+	} else if len(image.Topics()) > 0 || len(image.Brokers()) > 0 {
+		return nil // what is there without a decision was about to be decided when the broker died
 	}
 	topics, err := fsys.ReadDir(filepath.Join(dir, node.TopicsDir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

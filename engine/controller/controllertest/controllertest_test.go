@@ -51,3 +51,40 @@ func TestWrongChoicesAreCaught(t *testing.T) {
 		assert.ErrorContains(t, controllertest.TestChoice(c.choose), c.want, name)
 	}
 }
+
+// raftVote is Raft's rule (Ongaro and Ousterhout, 2014, section 5.4.1).
+func raftVote(b controllertest.Ballot) bool {
+	free := b.CandidateTerm > b.Term || b.CandidateTerm == b.Term && (b.VotedFor == replica.None || b.VotedFor == b.Candidate)
+	whole := b.CandidateLastTerm > b.LastTerm || b.CandidateLastTerm == b.LastTerm && b.CandidateLastIndex >= b.LastIndex
+	return free && whole
+}
+
+func TestVotesThatAreGrantedWrongly(t *testing.T) {
+	require.NoError(t, controllertest.TestVote(raftVote))
+	for name, bad := range map[string]struct {
+		rule func(controllertest.Ballot) bool
+		says string
+	}{
+		"everybody":       {func(controllertest.Ballot) bool { return true }, "were both elected"},
+		"nobody":          {func(controllertest.Ballot) bool { return false }, "nobody can be elected"},
+		"twice in a term": {func(b controllertest.Ballot) bool { b.VotedFor = replica.None; return raftVote(b) }, "were both elected"},
+		"whatever it has": {func(b controllertest.Ballot) bool {
+			b.CandidateLastTerm, b.CandidateLastIndex = b.LastTerm, b.LastIndex
+			return raftVote(b)
+		}, "without an entry that counts"},
+		"the longer log": {func(b controllertest.Ballot) bool {
+			b.CandidateLastTerm, b.LastTerm = 0, 0
+			return raftVote(b)
+		}, "without an entry that counts"},
+		"an old term": {func(b controllertest.Ballot) bool {
+			if b.CandidateTerm < b.Term {
+				b.CandidateTerm = b.Term + 1
+			}
+			return raftVote(b)
+		}, ""},
+	} {
+		err := controllertest.TestVote(bad.rule)
+		require.Error(t, err, name)
+		require.Contains(t, err.Error(), bad.says, name)
+	}
+}
