@@ -14,11 +14,13 @@ AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 # What make check looks at, for example: make check PKG=./engine/replica
 PKG ?= ./engine/...
+# How many seeds of each cell make simulate runs.
+SEEDS ?= 2000
 # How long make chaos goes on.
 CHAOS ?= 10m
 
 .DEFAULT_GOAL := help
-.PHONY: help notebook test check lint tools linter weave unweave bench crash mutants chaos judges fuzz clean
+.PHONY: help notebook test check lint tools linter weave unweave bench crash mutants simulate chaos judges fuzz clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -64,6 +66,9 @@ crash: ## every crash, disk error, flip and cut of a log's script, not only the 
 
 mutants: ## plant bugs in the log and in replication, and show that each is caught
 	go run ./engine/mutate
+
+simulate: ## the guarantee table anew, SEEDS of each cell (hours for 2000)
+	go run ./engine/cmd/logbook sim table --seeds $(SEEDS)
 
 chaos: ## three brokers as processes under kill -9, pauses and stops, with clients, for CHAOS
 	go run ./engine/chaos --for $(CHAOS)

@@ -30,6 +30,7 @@
 //	web          its HTTP side: page, API, documentation, metrics
 //	sim          whole clusters under faults, over virtual time, from a seed
 //	lab          what notebooks show and where they work; only lessons import it
+//	lab/stage    whole brokers in one goroutine over virtual time, for lessons
 //	cmd/logbook  the command
 //
 // Beside them are test suites for implementations of your own, in the style of

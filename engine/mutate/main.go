@@ -93,6 +93,14 @@ func (m mutant) run() (string, error) {
 		return "", err
 	}
 	args := []string{"test", "-count=1", "-vet=off", "-failfast", "-timeout", "15m", "-overlay", overlayFile}
+	if m.seeds == quorumSeeds {
+		own := append(slices.Clone(args), "./engine/controller/...")
+		if out, err := exec.Command("go", own...).CombinedOutput(); err != nil && !strings.Contains(string(out), "[build failed]") {
+			if found := failure.FindSubmatch(out); found != nil {
+				return string(found[1]) + string(found[2]), nil
+			}
+		}
+	}
 	if m.seeds > 0 {
 		args = append(args, "./engine/sim", "-run", "TestPromises", "-seeds", fmt.Sprint(m.seeds))
 	} else {

@@ -1,5 +1,7 @@
 package main
 
+import "slices"
+
 // mutant is a deliberate bug.
 type mutant struct {
 	change
@@ -15,7 +17,10 @@ type change struct {
 	old, new string // old stands in the file exactly once
 }
 
-var mutants = append(with(0, logBugs), with(2000, replicationBugs)...)
+var mutants = slices.Concat(with(0, logBugs), with(2000, replicationBugs), with(quorumSeeds, quorumBugs))
+
+// quorumSeeds is for those of quorumBugs that the controller's own tests do not catch.
+const quorumSeeds = 200
 
 func with(seeds int, bugs []change) (out []mutant) {
 	for _, b := range bugs {

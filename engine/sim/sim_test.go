@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	seeds = flag.Uint64("seeds", 20, "seeds for each promise")
+	seeds = flag.Uint64("seeds", 8, "seeds for each promise")
 	first = flag.Uint64("first", 1, "the first of them")
 )
 

@@ -214,7 +214,7 @@ func statusCommand(o *globalFlags) *cobra.Command {
 
 func failoverCommand(o *globalFlags) *cobra.Command {
 	return partitionCommand("failover", "Give a partition whose leader is gone a new one",
-		"Failover is for clusters with the manual controller. It is refused while the leader is there, and where nobody\ncan take its place without losing acknowledged records.",
+		"Failover is for clusters with the manual controller. It is refused while the leader is there, and where nobody\ncan take its place without losing acknowledged records. With the quorum controller it says why nobody leads.",
 		func(cmd *cobra.Command, topic string, p int) error {
 			return o.with(func(c *client.Client) error {
 				f, err := c.Failover(cmd.Context(), topic, p)

@@ -1,248 +1,16 @@
 package quorum_test
 
 import (
-	"errors"
-	"math/rand/v2"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/raft/v3/raftpb"
 
 	"logbook/engine/controller"
-	"logbook/engine/controller/quorum"
-	"logbook/engine/record"
 	"logbook/engine/replica"
-	"logbook/engine/topic"
 )
-
-const (
-	healthEvery = 100 * time.Millisecond
-	failAfter   = 6
-	session     = 500 * time.Millisecond
-)
-
-// town is brokers' controllers in one goroutine, with disks that are lists and a clock that moves
-// when nothing else is left to do.
-type town struct {
-	t     *testing.T
-	now   time.Time
-	ids   []replica.BrokerID
-	all   map[replica.BrokerID]*resident
-	queue []func()
-	cut   map[[2]replica.BrokerID]bool
-
-	unusable map[replica.BrokerID][]controller.Partition
-	snapshot int
-	lives    byte
-}
-
-// resident is one broker.
-type resident struct {
-	id       replica.BrokerID
-	up       bool
-	life     int
-	machine  *quorum.Controller
-	disk     []record.Record
-	failing  bool
-	storing  bool // a write is under way: what it says must not leave before it is done
-	decided  map[controller.Partition]replica.Assignment
-	lease    time.Time
-	done     map[uint64]controller.Done
-	rejected []controller.Reject
-	warnings []string
-	remade   []controller.Partition
-	removed  []controller.RemoveReplicas
-	sent     []controller.Message
-}
-
-func newTown(t *testing.T, n int) *town {
-	w := &town{t: t, now: time.Unix(1_000_000, 0), all: map[replica.BrokerID]*resident{}, cut: map[[2]replica.BrokerID]bool{}, unusable: map[replica.BrokerID][]controller.Partition{}}
-	for id := range replica.BrokerID(n) {
-		w.ids = append(w.ids, id+1)
-		w.all[id+1] = &resident{id: id + 1}
-	}
-	return w
-}
-
-// formed starts n brokers, and waits until all of them count.
-func formed(t *testing.T, n int) *town {
-	w := newTown(t, n)
-	for _, id := range w.ids {
-		w.start(id)
-	}
-	w.until("all brokers count", func() bool { return w.usable(w.ids...) })
-	return w
-}
-
-func (w *town) usable(ids ...replica.BrokerID) bool {
-	b := w.active()
-	return b != nil && !slices.ContainsFunc(ids, func(id replica.BrokerID) bool { return !b.machine.Image().Usable(id) })
-}
-
-func (w *town) start(id replica.BrokerID) {
-	b := w.all[id]
-	w.lives++
-	m, err := quorum.New(controller.Config{
-		ID: id, Brokers: w.ids, HealthEvery: healthEvery, FailAfter: failAfter, RequestTimeout: session, Random: rand.NewChaCha8([32]byte{byte(id), w.lives}), SnapshotAfter: w.snapshot,
-		Standing: func(p controller.Partition) (controller.Standing, bool) {
-			return controller.Standing{Partition: p}, !slices.Contains(w.unusable[id], p)
-		},
-	}, slices.Clone(b.disk))
-	require.NoError(w.t, err)
-	b.life++
-	*b = resident{id: id, up: true, life: b.life, machine: m, disk: b.disk, decided: map[controller.Partition]replica.Assignment{}, done: map[uint64]controller.Done{}}
-	w.perform(b, m.Start(w.now))
-}
-
-func (w *town) kill(id replica.BrokerID) {
-	w.all[id].up = false
-	for _, o := range w.ids {
-		if b := w.all[o]; b.up {
-			w.perform(b, b.machine.Unreachable(w.now, id, "the connection ended"))
-		}
-	}
-}
-
-// soon does something with a broker when what was asked for before is done, if it still lives.
-func (w *town) soon(b *resident, do func()) {
-	life := b.life
-	w.queue = append(w.queue, func() {
-		if b.up && b.life == life {
-			do()
-		}
-	})
-}
-
-func (w *town) perform(b *resident, effects []controller.Effect) {
-	for _, e := range effects {
-		switch e := e.(type) {
-		case controller.Send:
-			b.sent = append(b.sent, e.Message)
-			to := w.all[e.To]
-			if w.cut[[2]replica.BrokerID{b.id, e.To}] || to == nil {
-				continue
-			}
-			w.soon(to, func() { w.perform(to, to.machine.Step(w.now, b.id, e.Message)) })
-		case controller.Persist:
-			require.False(w.t, b.storing, "one write at a time")
-			b.storing = true
-			w.soon(b, func() {
-				b.storing = false
-				var err error
-				if b.failing {
-					err = errors.New("no space left on device")
-				} else if e.Whole {
-					b.disk = slices.Clone(e.Journal)
-				} else {
-					b.disk = append(b.disk, e.Journal...)
-				}
-				w.perform(b, b.machine.Persisted(w.now, err))
-			})
-		case controller.Decide:
-			b.decided[e.Partition] = e.Assignment
-		case controller.Reject:
-			b.rejected = append(b.rejected, e)
-		case controller.MakeReplicas:
-			w.soon(b, func() { w.perform(b, b.machine.ReplicasMade(w.now, e.ID, nil)) })
-		case controller.RemoveReplicas:
-			b.removed = append(b.removed, e)
-		case controller.Remake:
-			b.remade = append(b.remade, e.Partition)
-			w.unusable[b.id] = slices.DeleteFunc(w.unusable[b.id], func(p controller.Partition) bool { return p == e.Partition })
-		case controller.Lease:
-			b.lease = e.Until
-		case controller.Done:
-			b.done[e.ID] = e
-		case controller.Warn:
-			b.warnings = append(b.warnings, e.Text)
-		}
-	}
-}
-
-// turn lets one thing happen.
-func (w *town) turn() {
-	if len(w.queue) > 0 {
-		do := w.queue[0]
-		w.queue = w.queue[1:]
-		do()
-		return
-	}
-	var next time.Time
-	for _, id := range w.ids {
-		if b := w.all[id]; b.up {
-			next = controller.Sooner(next, b.machine.Next())
-		}
-	}
-	if next.After(w.now) {
-		w.now = next
-	}
-	for _, id := range w.ids {
-		if b := w.all[id]; b.up && !b.machine.Next().After(w.now) {
-			w.perform(b, b.machine.Tick(w.now))
-		}
-	}
-}
-
-func (w *town) until(what string, so func() bool) {
-	w.t.Helper()
-	for end := w.now.Add(20 * time.Second); !so(); w.turn() {
-		if w.now.After(end) {
-			require.Fail(w.t, "it never came to that", what)
-		}
-	}
-}
-
-// pass lets time pass.
-func (w *town) pass(d time.Duration) {
-	for end := w.now.Add(d); w.now.Before(end); {
-		w.turn()
-	}
-}
-
-// active is the broker whose controller is the active one, as it says itself and a majority does
-// not deny.
-func (w *town) active() *resident {
-	for _, id := range w.ids {
-		b := w.all[id]
-		if b.up && b.machine.ControllerID() == id && b.machine.Quorum().Lag != nil {
-			return b
-		}
-	}
-	return nil
-}
-
-var flights = controller.Partition{Topic: "flights", ID: 0}
-
-// create makes a topic of one partition on all brokers.
-func (w *town) create(name string) error {
-	w.until("a controller is active", func() bool { return w.active() != nil })
-	b := w.active()
-	id := uint64(len(b.done) + 1000)
-	w.perform(b, b.machine.CreateTopic(w.now, id, controller.TopicSpec{Name: name, ID: topic.ID{byte(len(name)), name[0]}, Partitions: 1, Replication: len(w.ids), Partitioner: "murmur2"}))
-	w.until("the topic is made, or not", func() bool { _, ok := b.done[id]; return ok })
-	return b.done[id].Err
-}
-
-// assignment is what the active controller has decided about a partition.
-func (w *town) assignment(p controller.Partition) replica.Assignment {
-	b := w.active()
-	if b == nil {
-		return replica.Assignment{}
-	}
-	a, _ := b.machine.Image().Assignment(p)
-	return a
-}
-
-// isolate cuts a broker off from all others, or joins it again.
-func (w *town) isolate(id replica.BrokerID, cut bool) {
-	for _, o := range w.ids {
-		if o != id {
-			w.cut[[2]replica.BrokerID{id, o}], w.cut[[2]replica.BrokerID{o, id}] = cut, cut
-		}
-	}
-}
 
 // A cluster is formed when all brokers have started, and not before; each knows of each decision.
 func TestAClusterForms(t *testing.T) {
@@ -300,7 +68,7 @@ func TestTheLeaseEndsFirst(t *testing.T) {
 			w.until("all are in sync", func() bool { return w.join(flights) })
 		}
 		w.isolate(victim, true)
-		old := w.all[victim]
+		began, old := w.now, w.all[victim]
 		w.until("another leads", func() bool {
 			for _, id := range w.ids {
 				if a := w.all[id].decided[flights]; id != victim && a.Leader == id {
@@ -310,6 +78,7 @@ func TestTheLeaseEndsFirst(t *testing.T) {
 			return false
 		})
 		assert.False(t, w.now.Before(old.lease), "the old leader may still serve, until %v, at %v", old.lease, w.now)
+		assert.False(t, old.lease.After(began.Add(session*3/4)), "nobody gives a lease without a majority, not even to itself")
 		w.isolate(victim, false)
 		w.until("it is back", func() bool { return w.usable(victim) && old.decided[flights].Leader != victim })
 	}
@@ -394,6 +163,59 @@ func TestTheLastInSyncReplicaIsWaitedFor(t *testing.T) {
 	assert.Greater(t, w.assignment(flights).LeaderEpoch, epoch)
 	w.until("it knows", func() bool { return w.all[1].decided[flights].Leader == 1 })
 	assert.Greater(t, w.all[1].decided[flights].LeaderEpoch, epoch, "never in its old epoch")
+}
+
+// A broker that is back before anybody has missed it has begun a new life all the same: it leads
+// in no old epoch, and others are not said to be sure of it.
+func TestAQuickRestart(t *testing.T) {
+	w := formed(t, 3)
+	require.NoError(t, w.create("flights"))
+	w.until("it is led", func() bool { return w.all[1].decided[flights].Leader == 1 })
+	before := w.assignment(flights)
+	w.kill(1)
+	w.start(1)
+	w.until("its new life is known", func() bool { a := w.assignment(flights); return a.LeaderEpoch > before.LeaderEpoch })
+	assert.NotContains(t, w.assignment(flights).ISR, replica.BrokerID(1))
+	assert.NotEqual(t, replica.BrokerID(1), w.assignment(flights).Leader)
+	w.until("it counts", func() bool { return w.usable(1) })
+	assert.NotEqual(t, before.LeaderEpoch, w.all[1].decided[flights].LeaderEpoch)
+}
+
+// A broker counts when it has seen what was decided while it was away, and not before.
+func TestWhoHasNotCaughtUpDoesNotCount(t *testing.T) {
+	w := formed(t, 3)
+	require.NoError(t, w.create("flights"))
+	w.kill(3)
+	w.drop = func(to replica.BrokerID, m controller.Message) bool {
+		r, ok := m.(controller.RaftMessage)
+		var q raftpb.Message
+		return ok && to == 3 && q.Unmarshal(r.Data) == nil && q.Type == raftpb.MsgApp
+	}
+	w.start(3)
+	w.until("its new life is registered", func() bool {
+		r, _ := w.active().machine.Image().Broker(3)
+		return r.Fenced
+	})
+	w.pass(3 * session)
+	assert.False(t, w.usable(3))
+	w.drop = nil
+	w.until("it has caught up", func() bool { return w.usable(3) })
+}
+
+// A replica that its broker has said it cannot use is not taken for in sync.
+func TestAnUnusableReplicaIsNotInSync(t *testing.T) {
+	w := formed(t, 3)
+	require.NoError(t, w.create("flights"))
+	w.until("it is led", func() bool { return w.all[1].decided[flights].Leader == 1 })
+	w.unusable[3], w.hopeless = []controller.Partition{flights}, true
+	w.until("it is given up", func() bool { return !slices.Contains(w.assignment(flights).ISR, 3) })
+	next := w.assignment(flights).Clone()
+	next.Version++
+	next.ISR = []replica.BrokerID{1, 2, 3}
+	n := len(w.all[1].rejected)
+	w.perform(w.all[1], w.all[1].machine.Propose(w.now, flights, next))
+	w.until("it is refused", func() bool { return len(w.all[1].rejected) > n })
+	assert.Contains(t, w.all[1].rejected[n].Why, "cannot use its replica")
 }
 
 // A broker whose disk is gone is a new member: the old one's votes are not given twice.
