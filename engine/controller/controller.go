@@ -195,7 +195,10 @@ type QuorumStatus struct {
 	Term      uint64
 	Active    replica.BrokerID // the active controller; None: none is known
 	Voters    []replica.BrokerID
-	Committed uint64                      // index of the last decision that counts
-	Applied   uint64                      // and of the last that this broker follows
-	Lag       map[replica.BrokerID]uint64 // on the active controller: the entries that each voter lacks
+	Committed uint64 // index of the last decision that counts
+	Applied   uint64 // and of the last that this broker follows
+	// UncleanElections is how many leaders there were, since this broker started, that had not been
+	// in sync.
+	UncleanElections int
+	Lag              map[replica.BrokerID]uint64 // on the active controller: the entries that each voter lacks
 }

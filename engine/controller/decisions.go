@@ -36,6 +36,9 @@ func without(image *metadata.Image, r metadata.BrokerRecord) ([]metadata.Record,
 			return nil
 		}
 		next, changed, err := leave(image, a, r.ID)
+		if changed && next.Leader == replica.None && t.Settings.Unclean() {
+			next = unclean(image, next, r.ID)
+		}
 		if changed && err == nil {
 			out = append(out, Assigned(t.ID, p, next))
 		}
@@ -75,6 +78,43 @@ func successor(image *metadata.Image, a replica.Assignment, not replica.BrokerID
 	return replica.None
 }
 
+// unclean is an assignment that nobody leads, led by a replica that was not in sync, if there is
+// one that can: its topic's settings prefer a partition without some of its records to none. In
+// sync is who leads, and nobody else: all others have to become what it is.
+func unclean(image *metadata.Image, a replica.Assignment, not replica.BrokerID) replica.Assignment {
+	for _, id := range a.Replicas {
+		if id != not && image.Usable(id) {
+			a = a.Clone()
+			a.Leader, a.ISR = id, []replica.BrokerID{id}
+			return a
+		}
+	}
+	return a
+}
+
+// ElectUnclean has a topic's partitions led that nobody leads, where its settings allow that a
+// replica leads that was not in sync.
+func ElectUnclean(image *metadata.Image, name string) ([]metadata.Record, error) {
+	t := image.Topic(name)
+	if t == nil || !t.Settings.Unclean() {
+		return nil, nil
+	}
+	var out []metadata.Record
+	for i, a := range t.Partitions {
+		if a.Leader != replica.None {
+			continue
+		}
+		next, err := ledBy(a, replica.None)
+		if err != nil {
+			return nil, err
+		}
+		if next = unclean(image, next, replica.None); next.Leader != replica.None {
+			out = append(out, Assigned(t.ID, Partition{Topic: name, ID: i}, next))
+		}
+	}
+	return out, nil
+}
+
 // UnfenceBroker lets a broker count again, and lead what nobody but it can.
 func UnfenceBroker(image *metadata.Image, id replica.BrokerID) ([]metadata.Record, error) {
 	r, known := image.Broker(id)
@@ -84,10 +124,14 @@ func UnfenceBroker(image *metadata.Image, id replica.BrokerID) ([]metadata.Recor
 	r.Fenced = false
 	out := []metadata.Record{{Broker: &r}}
 	err := eachAssignment(image, func(t *metadata.Topic, p Partition, a replica.Assignment) error {
-		if a.Leader != replica.None || !slices.Contains(a.ISR, id) {
+		inSync := slices.Contains(a.ISR, id)
+		if a.Leader != replica.None || !inSync && !(t.Settings.Unclean() && slices.Contains(a.Replicas, id)) {
 			return nil
 		}
 		next, err := ledBy(a, id)
+		if !inSync {
+			next.ISR = []replica.BrokerID{id}
+		}
 		out = append(out, Assigned(t.ID, p, next))
 		return err
 	})

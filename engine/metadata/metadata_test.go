@@ -9,6 +9,7 @@ import (
 
 	"logbook/engine/commitlog"
 	"logbook/engine/metadata"
+	"logbook/engine/record"
 	"logbook/engine/replica"
 	"logbook/engine/topic"
 	"logbook/engine/vfs"
@@ -127,4 +128,26 @@ func TestStoreIsCompacted(t *testing.T) {
 		total += size
 	}
 	assert.Less(t, total, int64(5<<20), "of the 10 MB that were written")
+}
+
+// A log of decisions is not read as another controller's: neither would make sense of it.
+func TestOtherControllersLogs(t *testing.T) {
+	opt := commitlog.Options{FS: vfs.NewMem()}
+	s, _, err := metadata.OpenStore("keyed", opt)
+	require.NoError(t, err)
+	require.NoError(t, s.Append(made))
+	require.NoError(t, s.Close())
+	_, _, err = metadata.OpenJournal("keyed", opt)
+	require.ErrorIs(t, err, metadata.ErrOtherController)
+	require.ErrorContains(t, err, "LOGBOOK_CONTROLLER")
+	j, _, err := metadata.OpenJournal("journal", opt)
+	require.NoError(t, err)
+	require.NoError(t, j.WriteJournal([]record.Record{{Key: []byte("state"), Value: []byte("{}")}}, false))
+	require.NoError(t, j.WriteJournal([]record.Record{{Key: []byte("snapshot"), Value: []byte("1")}, {Key: []byte("state"), Value: []byte("2")}}, true))
+	require.NoError(t, j.Close())
+	_, _, err = metadata.OpenStore("journal", opt)
+	require.ErrorIs(t, err, metadata.ErrOtherController)
+	_, all, err := metadata.OpenJournal("journal", opt)
+	require.NoError(t, err)
+	require.Equal(t, "2", string(all[len(all)-1].Value))
 }

@@ -83,7 +83,7 @@ func OpenJournal(dir string, opt commitlog.Options) (*Store, []record.Record, er
 				return err
 			}
 			if bytes.ContainsRune(r.Key, '/') {
-				return ErrOtherController // a decision of OpenStore's
+				return fmt.Errorf("%w: it was written with the manual or the first-alive controller; set LOGBOOK_CONTROLLER to that one, or choose another data directory", ErrOtherController)
 			}
 			all = append(all, r.Clone())
 		}
@@ -93,7 +93,7 @@ func OpenJournal(dir string, opt commitlog.Options) (*Store, []record.Record, er
 }
 
 // ErrOtherController: a log of decisions was written by another kind of controller.
-var ErrOtherController = errors.New("it was written with another kind of controller; choose that one, or another data directory")
+var ErrOtherController = errors.New("the log of decisions is another controller's")
 
 func newStore(dir string, opt commitlog.Options) *Store {
 	opt.Format = record.V2
@@ -121,7 +121,7 @@ func (s *Store) open(read func(*commitlog.Log) error) error {
 	}
 	err = read(l)
 	if errors.Is(err, ErrOtherController) {
-		return fmt.Errorf("metadata: the log of decisions in %s cannot be used: %w", s.dir, errors.Join(err, l.Close()))
+		return fmt.Errorf("metadata: %s: %w", s.dir, errors.Join(err, l.Close()))
 	}
 	if err != nil {
 		return &DamageError{Dir: s.dir, Err: errors.Join(err, l.Close())}
@@ -140,7 +140,7 @@ func load(l *commitlog.Log) (*Image, error) {
 			return nil, err
 		}
 		if !bytes.ContainsRune(in.Key, '/') {
-			return nil, ErrOtherController // a journal
+			return nil, fmt.Errorf("%w: it was written with the quorum controller; set LOGBOOK_CONTROLLER to quorum, or choose another data directory", ErrOtherController)
 		}
 		r, err := decode(in)
 		if err != nil {

@@ -33,8 +33,6 @@ var quorumBugs = []change{
 		"a.Leader == replica.None || a.Leader == c.cfg.ID || slices.Contains(a.ISR, c.cfg.ID) ||", ""},
 	{"earlier-life-leads", "leads on what an earlier life of the broker was to lead", "controller/quorum/broker.go",
 		"(c.broker.registered || a.Leader != c.cfg.ID)", "a.Leader != replica.None"},
-	{"old-entries-stay", "keeps the entries after one that was written anew", "controller/quorum/journal.go",
-		"	s.entries = append(s.entries[:e.Index-first], entry)", "	if i := int(e.Index - first); i < len(s.entries) {\n		s.entries[i] = entry\n	} else {\n		s.entries = append(s.entries, entry)\n	}"},
 	{"leads-in-the-old-epoch", "has another leader lead in the epoch of the one before", "controller/decisions.go",
 		"		next.LeaderEpoch, err = NextEpoch(a.LeaderEpoch)\n", ""},
 	{"anybody-leads", "has a replica lead that is not in sync", "controller/decisions.go",

@@ -164,7 +164,7 @@ func (b *Server) Cluster(done func(wire.ClusterReply)) {
 			Leaderless: toWirePartitions(c.Leaderless), UnderReplicated: toWirePartitions(c.UnderReplicated), UnderMinISR: toWirePartitions(c.UnderMinISR),
 		}
 		if q := c.Quorum; q != nil && q.Formed {
-			r.Cluster, r.Term, r.Committed, r.Applied = q.Cluster.String(), int64(q.Term), int64(q.Committed), int64(q.Applied)
+			r.Cluster, r.Term, r.Committed, r.Applied, r.Unclean = q.Cluster.String(), int64(q.Term), int64(q.Committed), int64(q.Applied), int64(q.UncleanElections)
 		}
 		for _, o := range c.Brokers {
 			lag := int64(-1)

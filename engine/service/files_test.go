@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	_ "logbook/engine/controller/quorum" // one of those that are tried
 	"logbook/engine/service"
 	"logbook/engine/vfs"
 )
@@ -21,7 +22,15 @@ import (
 // out anew what stood there. Never is something else served, or an acknowledged record or a
 // committed offset gone without a word.
 func TestEveryFileOfABroker(t *testing.T) {
-	b := start(t, 1, nil)
+	for _, name := range []string{"manual", "quorum"} {
+		t.Run(name, func(t *testing.T) { everyFile(t, name) })
+	}
+}
+
+func everyFile(t *testing.T, controller string) {
+	edit := func(c *service.Config) { c.Controller = controller }
+	b := start(t, 1, edit)
+	b.until("the broker counts", func() bool { return b.all[1].Image().Usable(1) })
 	b.topic("flights", 2, 1)
 	b.topic("quakes", 1, 1)
 	var want []string
@@ -73,7 +82,7 @@ func TestEveryFileOfABroker(t *testing.T) {
 					return b
 				})
 				tried++
-				if checkBroker(t, disk, fmt.Sprintf("%s at %d of %d of %s", harm, position, len(data), name), want) {
+				if checkBroker(t, disk, fmt.Sprintf("%s at %d of %d of %s", harm, position, len(data), name), want, edit) {
 					whole++
 				} else {
 					refused++
@@ -96,7 +105,7 @@ func keys(m map[string]bool) (out []string) {
 
 // checkBroker opens a broker on a disk, and reports whether all is there. Where it is not,
 // an error must have said which file is damaged, and what to do.
-func checkBroker(t *testing.T, disk *vfs.Mem, what string, want []string) bool {
+func checkBroker(t *testing.T, disk *vfs.Mem, what string, want []string, edit func(*service.Config)) bool {
 	t.Helper()
 	blamed := func(err error) bool {
 		if err == nil {
@@ -108,7 +117,7 @@ func checkBroker(t *testing.T, disk *vfs.Mem, what string, want []string) bool {
 			"%s: the error names no remedy: %v", what, err)
 		return true
 	}
-	b := &brokers{t: t, now: time.Unix(1_000_100_000, 0), all: map[service.BrokerID]*service.Service{}, disks: map[service.BrokerID]*vfs.Mem{1: disk}, down: map[service.BrokerID]bool{}}
+	b := &brokers{t: t, now: time.Unix(1_000_100_000, 0), all: map[service.BrokerID]*service.Service{}, disks: map[service.BrokerID]*vfs.Mem{1: disk}, down: map[service.BrokerID]bool{}, edit: edit}
 	s, err := b.tryOpen(1)
 	if err != nil {
 		return !blamed(err)

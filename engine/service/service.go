@@ -256,12 +256,15 @@ func (s *Service) step(input func(now time.Time) []controller.Effect) {
 
 // publish shows what the controller has decided. It is called on control.
 func (s *Service) publish() {
-	v := &view{image: s.controller.Image(), alive: map[BrokerID]bool{}, left: s.controller.Left(), boss: s.controller.ControllerID()}
+	v := &view{image: s.controller.Image(), left: s.controller.Left(), boss: s.controller.ControllerID()}
 	v.retired = s.cfg.kind.Journal && s.leaving.Load() && !v.image.Usable(s.cfg.ID)
-	for _, id := range s.cfg.Brokers {
-		v.alive[id] = id == s.cfg.ID || s.controller.Alive(id)
+	if old := s.view.Load(); old == nil || !s.same(old, v) {
+		v.alive = map[BrokerID]bool{}
+		for _, id := range s.cfg.Brokers {
+			v.alive[id] = s.alive(id)
+		}
+		s.view.Store(v)
 	}
-	s.view.Store(v)
 	next := int64(0)
 	if t := s.controller.Next(); !t.IsZero() {
 		next = t.UnixNano()
@@ -269,6 +272,15 @@ func (s *Service) publish() {
 	if old := s.controlNext.Swap(next); s.cfg.Wake != nil && next != 0 && (old == 0 || next < old) {
 		s.cfg.Wake()
 	}
+}
+
+// alive reports whether a broker is taken to be alive. It is called on control.
+func (s *Service) alive(id BrokerID) bool { return id == s.cfg.ID || s.controller.Alive(id) }
+
+// same reports whether there is nothing new to show; v is yet without who is alive.
+func (s *Service) same(old, v *view) bool {
+	return old.image == v.image && old.left == v.left && old.boss == v.boss && old.retired == v.retired &&
+		!slices.ContainsFunc(s.cfg.Brokers, func(id BrokerID) bool { return old.alive[id] != s.alive(id) })
 }
 
 // perform carries the controller's effects out. It is called on control.

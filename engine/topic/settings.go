@@ -53,7 +53,7 @@ var allSettings = []Setting{
 	whole("long", "retention.ms", "-1", -1, "how long records are kept; -1: for ever"),
 	whole("int", "segment.bytes", "67108864", 1024, "size at which a segment is closed"),
 	whole("long", "segment.ms", "604800000", 1, "age at which a segment is closed"),
-	oneOf("boolean", "unclean.leader.election.enable", "false", "whether a replica that is not in sync may lead by itself: never", "false"),
+	oneOf("boolean", "unclean.leader.election.enable", "false", "whether a replica that is not in sync may lead where no other is left, with the quorum controller: records may be lost", "false", "true"),
 }
 
 // AllSettings lists the settings that there are, by name. It must not be changed.
@@ -137,6 +137,9 @@ func (s Settings) Duration(name string) (time.Duration, bool) {
 	}
 	return time.Duration(n) * time.Millisecond, ok
 }
+
+// Unclean reports whether a replica that is not in sync may lead where no other is left.
+func (s Settings) Unclean() bool { return s["unclean.leader.election.enable"] == "true" }
 
 // Compacts and Deletes are what cleanup.policy says.
 func (s Settings) Compacts() bool { return strings.Contains(s["cleanup.policy"], "compact") }

@@ -41,6 +41,7 @@ var (
 	term        = desc("metadata_term", "Term of the quorum.")
 	committed   = desc("metadata_committed_index", "Index of the last decision that counts, as far as this broker knows.")
 	applied     = desc("metadata_applied_index", "Index of the last decision that this broker follows.")
+	uncleanly   = desc("unclean_leader_elections_total", "Leaders that had not been in sync, since this broker started.")
 	leads       = desc("leader", "1 where this broker leads the partition.", "topic", "partition")
 )
 
@@ -69,6 +70,7 @@ func (c collector) cluster(one func(*prometheus.Desc, prometheus.ValueType, floa
 	if r.Term > 0 {
 		one(term, prometheus.GaugeValue, float64(r.Term))
 		one(committed, prometheus.GaugeValue, float64(r.Committed))
+		one(uncleanly, prometheus.CounterValue, float64(r.Unclean))
 		one(applied, prometheus.GaugeValue, float64(r.Applied))
 	}
 }

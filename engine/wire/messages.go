@@ -352,6 +352,7 @@ type ClusterReply struct {
 	Term            int64            `json:"term,omitempty" doc:"quorum: how many elections there were, at most"`
 	Committed       int64            `json:"committed,omitempty" doc:"quorum: index of the last decision that counts"`
 	Applied         int64            `json:"applied,omitempty" doc:"quorum: and of the last that this broker follows"`
+	Unclean         int64            `json:"unclean_elections,omitempty" doc:"quorum: leaders that had not been in sync, since this broker started"`
 	Brokers         []ClusterBroker  `json:"brokers"`
 	Leaderless      []TopicPartition `json:"leaderless" doc:"partitions that nobody leads"`
 	UnderReplicated []TopicPartition `json:"under_replicated" doc:"partitions with a replica that is not in sync"`

@@ -187,7 +187,7 @@ func put(c *client.Client, acks, value string) string {
 
 //line README.md:194
 func split(dir, acks string) (said [3]string, left []string) {
-	n, err := servertest.Start(dir, 3, func(c *server.Config) { c.MinInSync = 2 })
+	n, err := servertest.Start(dir, 3, func(c *server.Config) { c.Controller, c.MinInSync = "first-alive", 2 })
 	must(err)
 	defer n.Close()
 	all, err := client.New(client.Options{Brokers: n.Addresses()})

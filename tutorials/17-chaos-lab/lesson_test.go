@@ -126,7 +126,7 @@ func TestP17_WhatIsPromisedHolds(t *testing.T) {
 		if !p.Promised {
 			continue
 		}
-		bad, err := sim.Seeds(p.Config, 1000, 3, nil)
+		bad, err := sim.Seeds(p.Config, 1000, 1, nil)
 		require.NoError(t, err)
 		require.Empty(t, bad, "%s, %s, %s", p.Controller, p.Acks, p.Fault)
 	}

@@ -32,7 +32,7 @@ func TestSimCommand(t *testing.T) {
 
 	_, errOut, code = run(t, "", "sim", "--faults", "gremlins")
 	require.Equal(t, 2, code)
-	require.Contains(t, errOut, `there is no fault "gremlins"; there are crash,cut,lossy,slow,disk error,silence,rot`)
+	require.Contains(t, errOut, `there is no fault "gremlins"; there are crash,cut,lossy,slow,disk error,silence,pause,drift,rot,lost disk`)
 
 	out, errOut, code = run(t, "", "sim", "--seeds", "2", "--faults", "rot")
 	require.NotZero(t, code, "rot is found\n%s%s", out, errOut)

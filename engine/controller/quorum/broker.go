@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -105,7 +106,12 @@ func (c *Controller) follow(old, next *metadata.Image) {
 				c.emit(e)
 			}
 		case r.Partition != nil:
-			c.decide(controller.Partition{Topic: r.Partition.Topic, ID: r.Partition.Partition}, r.Partition.Assignment)
+			p, a := controller.Partition{Topic: r.Partition.Topic, ID: r.Partition.Partition}, r.Partition.Assignment
+			if was, ok := old.Assignment(p); ok && a.Leader != replica.None && len(was.ISR) > 0 && !slices.Contains(was.ISR, a.Leader) {
+				c.uncleanElections++
+				c.emit(controller.Warn{Text: fmt.Sprintf("%s is led by broker %d, which was not in sync, as its topic's settings allow: acknowledged records may be lost", p, a.Leader)})
+			}
+			c.decide(p, a)
 		case r.Broker != nil && r.Broker.ID != c.cfg.ID:
 			if was, known := old.Broker(r.Broker.ID); known && !was.Fenced && r.Broker.Fenced {
 				c.emit(controller.Silent{Peer: r.Broker.ID, Why: "the controller does not hear of it"})

@@ -333,7 +333,17 @@ func (c *Controller) createTopic(spec controller.TopicSpec, done func(error)) {
 // ChangeTopic implements controller.Machine.
 func (c *Controller) ChangeTopic(now time.Time, id uint64, change controller.TopicChange) []controller.Effect {
 	c.begin(now)
-	c.whenShown(func() { c.changeTopic(change, c.commandDone(id)) })
+	c.whenShown(func() {
+		c.changeTopic(change, func(err error) {
+			if err == nil {
+				c.change(func(image *metadata.Image) ([]metadata.Record, error) {
+					return controller.ElectUnclean(image, change.Name)
+				}, c.commandDone(id))
+				return
+			}
+			c.commandDone(id)(err)
+		})
+	})
 	return c.effects()
 }
 

@@ -77,7 +77,9 @@ type Controller struct {
 	broker broker
 	office *office
 	leave  bool
-	warned map[string]bool
+
+	uncleanElections int // since the broker started
+	warned           map[string]bool
 }
 
 // write is something that waits to be in the journal.
@@ -306,7 +308,7 @@ type Status = controller.QuorumStatus
 
 // Quorum implements controller.Quorate.
 func (c *Controller) Quorum() Status {
-	s := Status{Cluster: c.self.Cluster, Term: c.seen.Term, Active: c.ControllerID(), Applied: c.applied, Committed: c.seen.Commit, Formed: c.self.formed()}
+	s := Status{Cluster: c.self.Cluster, Term: c.seen.Term, Active: c.ControllerID(), Applied: c.applied, Committed: c.seen.Commit, Formed: c.self.formed(), UncleanElections: c.uncleanElections}
 	for _, id := range c.members() {
 		s.Voters = append(s.Voters, brokerOf(id))
 	}

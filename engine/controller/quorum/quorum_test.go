@@ -2,6 +2,7 @@ package quorum_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -216,6 +217,32 @@ func TestAnUnusableReplicaIsNotInSync(t *testing.T) {
 	w.perform(w.all[1], w.all[1].machine.Propose(w.now, flights, next))
 	w.until("it is refused", func() bool { return len(w.all[1].rejected) > n })
 	assert.Contains(t, w.all[1].rejected[n].Why, "cannot use its replica")
+}
+
+// Where a topic's settings prefer it, a replica that was not in sync leads when no other is left:
+// it is counted, and a person is told.
+func TestUncleanElection(t *testing.T) {
+	w := formed(t, 3)
+	require.NoError(t, w.create("flights"))
+	w.until("it is led", func() bool { return w.all[1].decided[flights].Leader == 1 })
+	alone := w.all[1].decided[flights].Clone()
+	alone.Version++
+	alone.ISR = []replica.BrokerID{1}
+	w.perform(w.all[1], w.all[1].machine.Propose(w.now, flights, alone))
+	w.until("it counts", func() bool { return len(w.assignment(flights).ISR) == 1 })
+	w.kill(1)
+	w.until("nobody leads", func() bool { return w.active() != nil && w.assignment(flights).Leader == replica.None })
+	b, yes := w.active(), "true"
+	w.perform(b, b.machine.ChangeTopic(w.now, 5, controller.TopicChange{Name: "flights", Settings: map[string]*string{"unclean.leader.election.enable": &yes}}))
+	w.until("another leads", func() bool { return w.assignment(flights).Leader > 1 })
+	assert.Equal(t, []replica.BrokerID{w.assignment(flights).Leader}, w.assignment(flights).ISR)
+	assert.Equal(t, 1, b.machine.Quorum().UncleanElections)
+	assert.True(t, slices.ContainsFunc(b.warnings, func(s string) bool { return strings.Contains(s, "may be lost") }))
+	second := w.assignment(flights).Leader
+	w.start(1)
+	w.until("it is back", func() bool { return w.usable(1) })
+	w.kill(second)
+	w.until("the third leads at once", func() bool { l := w.assignment(flights).Leader; return l != replica.None && l != second })
 }
 
 // A broker whose disk is gone is a new member: the old one's votes are not given twice.
