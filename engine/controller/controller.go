@@ -52,6 +52,9 @@ type Machine interface {
 	CreateTopic(now time.Time, id uint64, spec TopicSpec) []Effect
 	ChangeTopic(now time.Time, id uint64, change TopicChange) []Effect
 	Failover(now time.Time, id uint64, p Partition) []Effect
+	// Reassign moves a partition to other brokers; without any it goes back to where it was, if
+	// it is being moved. Done when it has begun.
+	Reassign(now time.Time, id uint64, p Partition, replicas []replica.BrokerID) []Effect
 
 	// Leave tells that this broker is about to stop, and has it hand over what it leads, where
 	// that takes no command. Left reports whether those who are alive know.

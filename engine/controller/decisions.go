@@ -173,7 +173,7 @@ func ChangeISR(image *metadata.Image, from replica.BrokerID, p Partition, a repl
 	if !ok {
 		return nil, &UnknownPartitionError{p}
 	}
-	if from != a.Leader || a.Version != old.Version+1 || a.LeaderEpoch != old.LeaderEpoch || a.Leader != old.Leader || !slices.Equal(a.Replicas, old.Replicas) {
+	if from != a.Leader || a.Version != old.Version+1 || a.LeaderEpoch != old.LeaderEpoch || a.Leader != old.Leader || !slices.Equal(a.Replicas, old.Replicas) || !slices.Equal(a.Target, old.Target) || !slices.Equal(a.Origin, old.Origin) {
 		return nil, &StaleError{Partition: p, Proposed: a, Present: old}
 	}
 	for _, id := range a.ISR {

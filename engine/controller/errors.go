@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -68,6 +69,22 @@ type StaleError struct {
 func (e *StaleError) Error() string {
 	return fmt.Sprintf("controller: a change of %s to version %d of epoch %d is refused: version %d of epoch %d stands", e.Partition, e.Proposed.Version, e.Proposed.LeaderEpoch, e.Present.Version, e.Present.LeaderEpoch)
 }
+
+// ReassignmentError: a partition cannot be moved as it was asked for.
+type ReassignmentError struct {
+	Partition Partition
+	Reason    string
+}
+
+func (e *ReassignmentError) Error() string {
+	return fmt.Sprintf("controller: %s cannot be moved so: %s", e.Partition, e.Reason)
+}
+
+// ErrNotMoving: a partition that is not being moved cannot be taken back.
+var ErrNotMoving = errors.New("controller: the partition is not being moved")
+
+// ErrNoReassignment: this kind of controller does not move partitions.
+var ErrNoReassignment = errors.New("controller: partitions are moved by the quorum controller only")
 
 // EpochError: leader epochs have come to the end of their numbers.
 type EpochError struct{ Epoch int32 }

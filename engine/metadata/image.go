@@ -236,7 +236,7 @@ func (i *Image) validate(t *Topic) error {
 		if err := a.Validate(); err != nil {
 			return fmt.Errorf("partition %d: %w", p, err)
 		}
-		if a.Version < 1 || len(a.Replicas) != t.Replication {
+		if a.Version < 1 || len(a.Replicas) != t.Replication && len(a.Target) != t.Replication {
 			return fmt.Errorf("partition %d: version %d with %d replicas, the replication factor is %d", p, a.Version, len(a.Replicas), t.Replication)
 		}
 		for _, id := range a.Replicas {

@@ -13,11 +13,14 @@ type Assignment struct {
 	LeaderEpoch int32      `json:"epoch"`   // leader epoch; grows with each term of a leader
 	Replicas    []BrokerID `json:"replicas"`
 	ISR         []BrokerID `json:"isr"` // the in-sync replicas: those that count for the high watermark
+	// While the partition moves: what Replicas is to be, and what it was. Replicas has both.
+	Target []BrokerID `json:"target,omitempty"`
+	Origin []BrokerID `json:"origin,omitempty"`
 }
 
 // Clone returns a copy that shares nothing.
 func (a Assignment) Clone() Assignment {
-	a.Replicas, a.ISR = slices.Clone(a.Replicas), slices.Clone(a.ISR)
+	a.Replicas, a.ISR, a.Target, a.Origin = slices.Clone(a.Replicas), slices.Clone(a.ISR), slices.Clone(a.Target), slices.Clone(a.Origin)
 	return a
 }
 

@@ -120,7 +120,7 @@ func cell05() {
 //line README.md:123
 func TestBackFromAFile(t *testing.T) { cell.Run(t, 5) }
 
-//line README.md:211
+//line README.md:261
 func TestP17_WhatIsPromisedHolds(t *testing.T) {
 	for _, p := range sim.Promises() {
 		if !p.Promised {
@@ -132,12 +132,12 @@ func TestP17_WhatIsPromisedHolds(t *testing.T) {
 	}
 }
 
-//line README.md:232
+//line README.md:282
 func myChaos(seed uint64) sim.Config {
 	return sim.Config{} // your turn
 }
 
-//line README.md:240
+//line README.md:290
 func TestP17_Exercise(t *testing.T) {
 	if myChaos(1).Controller == "" {
 		t.Skip("your turn: write myChaos in the cell above")
@@ -145,7 +145,7 @@ func TestP17_Exercise(t *testing.T) {
 	checkChaos(t, myChaos)
 }
 
-//line README.md:247
+//line README.md:297
 func checkChaos(t *testing.T, config func(uint64) sim.Config) {
 	require.Equal(t, []string{"first-alive", "quorum"}, []string{config(1).Controller, config(1).Acks})
 	for first := uint64(1); first <= 150; first += 10 {
@@ -162,10 +162,10 @@ func checkChaos(t *testing.T, config func(uint64) sim.Config) {
 
 // others had acknowledged meanwhile, and leads all the same.
 //
-//line README.md:267
+//line README.md:317
 func crashes(seed uint64) sim.Config {
 	return sim.Config{Seed: seed, Controller: "first-alive", Acks: "quorum", Faults: []sim.Fault{sim.Crash, sim.Crash, sim.Cut}}
 }
 
-//line README.md:272
+//line README.md:322
 func TestP17_Answer(t *testing.T) { checkChaos(t, crashes) }

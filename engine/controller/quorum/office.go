@@ -253,6 +253,7 @@ func (c *Controller) tickOffice() {
 		}
 	}
 	c.runWaiting()
+	c.change(controller.FinishReassignments, func(error) {})
 	if !c.now.Before(o.balance) {
 		o.balance = c.now.Add(balanceSessions * c.session())
 		c.change(controller.Balance, func(error) {})
@@ -440,6 +441,15 @@ func (c *Controller) createReplicas(b replica.BrokerID, name string, parts []int
 			done(nil)
 		}
 	})
+}
+
+// Reassign implements controller.Machine.
+func (c *Controller) Reassign(now time.Time, id uint64, p controller.Partition, replicas []replica.BrokerID) []controller.Effect {
+	c.begin(now)
+	c.change(func(image *metadata.Image) ([]metadata.Record, error) {
+		return controller.ReassignPartition(image, p, replicas)
+	}, c.commandDone(id))
+	return c.effects()
 }
 
 // Failover implements controller.Machine: a leader that is gone is replaced without a command, so
