@@ -191,6 +191,16 @@ func (c *Client) Cluster(ctx context.Context) (wire.ClusterReply, error) {
 	return r, nil // what the other one knows is better than nothing
 }
 
+// Reassign moves a partition to brokers, the preferred leader first, and returns when that has
+// begun; Cluster shows when it is over. Without brokers it takes back a move that is under way.
+//
+// Errors: wire.BadRequest (what is wrong with the brokers, or nothing is under way), UnknownTopic,
+// UnknownPartition, Unavailable, and those of every request.
+func (c *Client) Reassign(ctx context.Context, name string, partition int, to ...wire.BrokerID) error {
+	_, err := retry[wire.Empty](ctx, c, c.anyBroker(), "reassign", wire.Reassign{Topic: name, Partition: partition, Replicas: to}, 30*time.Second)
+	return err
+}
+
 // Failover gives a partition whose leader is gone a new one.
 //
 // Errors: wire.LeaderAvailable, NoEligible, BadRequest (the controller decides by itself),

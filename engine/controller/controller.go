@@ -122,10 +122,11 @@ type (
 		Partitions []int
 	}
 	// RemoveReplicas: delete this broker's replicas of a topic that is no more, before any
-	// that are to be made after it.
+	// that are to be made after it. Moved: other brokers have them now.
 	RemoveReplicas struct {
 		Topic      string
 		Partitions []int
+		Moved      bool
 	}
 	// Remake: this broker's replica of a partition is damaged or missing, others have all that it
 	// had, and somebody leads: put what is left of it aside, begin it anew, and give it the

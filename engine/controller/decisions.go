@@ -165,10 +165,11 @@ func GiveUpReplicas(image *metadata.Image, id replica.BrokerID, parts []Partitio
 	return out, nil
 }
 
-// ChangeISR takes a leader's proposal, made in its own epoch: no member of it is fenced.
+// ChangeISR takes a leader's proposal, made in its own epoch. Members that are fenced, or that
+// unfit says more of, are left out of it; where nothing is left of what was proposed, it is refused.
 //
 // Errors: *UnknownPartitionError, *StaleError, *BrokerError.
-func ChangeISR(image *metadata.Image, from replica.BrokerID, p Partition, a replica.Assignment) ([]metadata.Record, error) {
+func ChangeISR(image *metadata.Image, from replica.BrokerID, p Partition, a replica.Assignment, unfit func(replica.BrokerID) bool) ([]metadata.Record, error) {
 	old, ok := image.Assignment(p)
 	if !ok {
 		return nil, &UnknownPartitionError{p}
@@ -176,10 +177,13 @@ func ChangeISR(image *metadata.Image, from replica.BrokerID, p Partition, a repl
 	if from != a.Leader || a.Version != old.Version+1 || a.LeaderEpoch != old.LeaderEpoch || a.Leader != old.Leader || !slices.Equal(a.Replicas, old.Replicas) || !slices.Equal(a.Target, old.Target) || !slices.Equal(a.Origin, old.Origin) {
 		return nil, &StaleError{Partition: p, Proposed: a, Present: old}
 	}
-	for _, id := range a.ISR {
-		if !image.Usable(id) {
-			return nil, &BrokerError{"an in-sync replica cannot be on a broker that is fenced"}
-		}
+	proposed := len(a.ISR)
+	a = a.Clone()
+	a.ISR = slices.DeleteFunc(a.ISR, func(id replica.BrokerID) bool {
+		return !slices.Contains(old.ISR, id) && (!image.Usable(id) || unfit(id))
+	})
+	if len(a.ISR) < proposed && slices.Equal(a.ISR, old.ISR) {
+		return nil, &BrokerError{"an in-sync replica cannot be on a broker that is fenced, or cannot use it"}
 	}
 	return []metadata.Record{Assigned(image.Topic(p.Topic).ID, p, a)}, nil
 }

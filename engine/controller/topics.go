@@ -168,7 +168,7 @@ func Removed(old *metadata.Topic, next *metadata.TopicRecord, id replica.BrokerI
 			parts = append(parts, i)
 		}
 	}
-	return []Effect{RemoveReplicas{old.Name, parts}}
+	return []Effect{RemoveReplicas{Topic: old.Name, Partitions: parts}}
 }
 
 // ChangeTopic implements Machine.

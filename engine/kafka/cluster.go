@@ -113,10 +113,7 @@ func (c *conn) autoCreate(name string, may bool) (*metadata.Topic, int16) {
 		return nil, kerr.UnknownTopicOrPartition.Code
 	}
 	// The client is told to come again, as by Kafka: it is being made.
-	c.f.svc.AutoCreateTopic(name, c.f.cfg.Partitions, func(*metadata.Topic, error) {})
-	if id := c.f.svc.ControllerID(); id != replica.None && id != c.f.svc.ID() {
-		return nil, kerr.UnknownTopicOrPartition.Code // another broker makes topics: ask it
-	}
+	c.f.svc.AutoCreateTopic(name, c.f.cfg.Partitions, func(error) {})
 	return nil, kerr.LeaderNotAvailable.Code
 }
 
@@ -251,6 +248,65 @@ func (c *conn) describeLogDirs(q *kmsg.DescribeLogDirsRequest) *kmsg.DescribeLog
 	}
 	r.Dirs = append(r.Dirs, dir)
 	return r
+}
+
+func (c *conn) alterReassignments(q *kmsg.AlterPartitionAssignmentsRequest) *kmsg.AlterPartitionAssignmentsResponse {
+	r := q.ResponseKind().(*kmsg.AlterPartitionAssignmentsResponse)
+	for _, t := range q.Topics {
+		rt := kmsg.NewAlterPartitionAssignmentsResponseTopic()
+		rt.Topic = t.Topic
+		for _, p := range t.Partitions {
+			rp := kmsg.NewAlterPartitionAssignmentsResponseTopicPartition()
+			rp.Partition = p.Partition
+			var to []service.BrokerID
+			for _, id := range p.Replicas {
+				to = append(to, service.BrokerID(id))
+			}
+			err := await(func(done func(error)) {
+				c.f.svc.Reassign(service.Partition{Topic: t.Topic, ID: int(p.Partition)}, to, done)
+			})
+			rp.ErrorCode, rp.ErrorMessage = number(err), text(err)
+			if rp.ErrorCode == kerr.NotCoordinator.Code {
+				rp.ErrorCode = kerr.NotController.Code
+			}
+			rt.Partitions = append(rt.Partitions, rp)
+		}
+		r.Topics = append(r.Topics, rt)
+	}
+	return r
+}
+
+// listReassignments lists the partitions that are being moved; all, where none is named.
+func (c *conn) listReassignments(q *kmsg.ListPartitionReassignmentsRequest) *kmsg.ListPartitionReassignmentsResponse {
+	r := q.ResponseKind().(*kmsg.ListPartitionReassignmentsResponse)
+	wanted := func(topic string, partition int) bool {
+		return q.Topics == nil || slices.ContainsFunc(q.Topics, func(t kmsg.ListPartitionReassignmentsRequestTopic) bool {
+			return t.Topic == topic && slices.Contains(t.Partitions, int32(partition))
+		})
+	}
+	image := c.f.svc.Image()
+	for _, name := range image.Topics() {
+		rt := kmsg.NewListPartitionReassignmentsResponseTopic()
+		rt.Topic = name
+		for i, a := range image.Topic(name).Partitions {
+			if a.Target == nil || !wanted(name, i) {
+				continue
+			}
+			rp := kmsg.NewListPartitionReassignmentsResponseTopicPartition()
+			rp.Partition, rp.Replicas = int32(i), ids(a.Replicas)
+			rp.AddingReplicas, rp.RemovingReplicas = ids(lacking(a.Target, a.Origin)), ids(lacking(a.Origin, a.Target))
+			rt.Partitions = append(rt.Partitions, rp)
+		}
+		if len(rt.Partitions) > 0 {
+			r.Topics = append(r.Topics, rt)
+		}
+	}
+	return r
+}
+
+// lacking are the brokers of one list that the other has not.
+func lacking(of, in []replica.BrokerID) []replica.BrokerID {
+	return slices.DeleteFunc(slices.Clone(of), func(id replica.BrokerID) bool { return slices.Contains(in, id) })
 }
 
 func (c *conn) electLeaders(q *kmsg.ElectLeadersRequest) *kmsg.ElectLeadersResponse {

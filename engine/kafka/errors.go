@@ -34,6 +34,10 @@ func number(err error) int16 {
 		return kerr.KafkaStorageError.Code
 	case errors.Is(err, replica.ErrLeadershipLost), errors.Is(err, node.ErrClosed), errors.Is(err, service.ErrClosed):
 		return kerr.NotLeaderForPartition.Code
+	case is[*service.ReassignmentError](err):
+		return kerr.InvalidReplicaAssignment.Code
+	case errors.Is(err, service.ErrNotMoving):
+		return kerr.NoReassignmentInProgress.Code
 	case is[*topic.NameError](err):
 		return kerr.InvalidTopicException.Code
 	case is[*topic.CountError](err), is[*topic.FewerError](err):

@@ -11,7 +11,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"logbook/engine/kafkatest"
 )
@@ -158,4 +160,40 @@ func TestBrokersAreUpAtOnce(t *testing.T) {
 	c := kafkatest.Start(t, kafkatest.Options{})
 	require.NoError(t, client(t, c).Ping(t.Context()))
 	t.Logf("one broker was up and answered after %s", time.Since(began))
+}
+
+// Kafka's own requests move a partition to other brokers while records are written to it.
+func TestReassignment(t *testing.T) {
+	c := kafkatest.Start(t, kafkatest.Options{Brokers: 4})
+	p := client(t, c)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	require.NoError(t, p.ProduceSync(ctx, &kgo.Record{Topic: "t", Value: []byte("a")}).FirstErr())
+	before := c.Server(1).Service().Image().Topic("t").Partitions[0].Replicas
+	var to []int32
+	for id := int32(4); len(to) < 3; id-- { // the one that has no replica first
+		to = append(to, id)
+	}
+	req := kmsg.NewPtrAlterPartitionAssignmentsRequest()
+	rt := kmsg.NewAlterPartitionAssignmentsRequestTopic()
+	rt.Topic = "t"
+	rp := kmsg.NewAlterPartitionAssignmentsRequestTopicPartition()
+	rp.Replicas = to
+	rt.Partitions = append(rt.Partitions, rp)
+	req.Topics = append(req.Topics, rt)
+	resp, err := req.RequestWith(ctx, p)
+	require.NoError(t, err)
+	require.Zero(t, resp.Topics[0].Partitions[0].ErrorCode, "from %v", before)
+	for i := range 20 {
+		require.NoError(t, p.ProduceSync(ctx, &kgo.Record{Topic: "t", Value: fmt.Append(nil, i)}).FirstErr())
+	}
+	require.Eventually(t, func() bool {
+		moving, err := kmsg.NewPtrListPartitionReassignmentsRequest().RequestWith(ctx, p)
+		return err == nil && len(moving.Topics) == 0 && c.Leader("t", 0) == 4
+	}, 20*time.Second, 20*time.Millisecond)
+	assert.Len(t, readAll(t, client(t, c, kgo.ConsumeTopics("t")), 21)[0], 21)
+	rt.Partitions[0].Replicas = nil
+	resp, err = req.RequestWith(ctx, p)
+	require.NoError(t, err)
+	assert.Equal(t, kerr.NoReassignmentInProgress.Code, resp.Topics[0].Partitions[0].ErrorCode)
 }

@@ -61,6 +61,9 @@ func (d *replicaDriver) open(create bool) {
 		}
 		return
 	}
+	if l.Usable() != nil {
+		d.node.troubled() // the disk failed while the log was opened: it is to be opened again
+	}
 	d.log, d.broken = l, nil
 	d.whole.Store(true)
 	cfg := d.node.opt.Replica

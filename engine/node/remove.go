@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"logbook/engine/commitlog"
+	"logbook/engine/replica"
 	"logbook/engine/vfs"
 )
 
@@ -15,7 +16,13 @@ var ErrRemoved = errors.New("node: the topic was deleted")
 
 // Remove deletes replicas, with all their records: of a topic that is no more. Writes and
 // commands that wait get ErrRemoved. It can be stopped anywhere: see RemoveLeftovers.
-func (n *Node) Remove(all ...Partition) error {
+func (n *Node) Remove(all ...Partition) error { return n.remove(ErrRemoved, all) }
+
+// Release deletes replicas that other brokers have now. Writes that wait may be stored all the
+// same: they get replica.ErrLeadershipLost.
+func (n *Node) Release(all ...Partition) error { return n.remove(replica.ErrLeadershipLost, all) }
+
+func (n *Node) remove(why error, all []Partition) error {
 	var problems []error
 	for _, p := range all {
 		n.mu.Lock()
@@ -23,10 +30,10 @@ func (n *Node) Remove(all ...Partition) error {
 		delete(n.drivers, p)
 		n.mu.Unlock()
 		if d != nil {
-			d.stop(ErrRemoved)
+			d.stop(why)
 			n.deadlines.remove(d)
 			if err := d.close(); err != nil && !errors.Is(err, commitlog.ErrClosed) {
-				n.logger.Warn("closing the log of a deleted topic", "broker", n.opt.ID, "partition", p, "error", err)
+				n.logger.Warn("closing a log that is to be deleted", "broker", n.opt.ID, "partition", p, "error", err)
 			}
 		}
 		// Its high watermark must not be taken for that of a topic that is made anew.
@@ -99,7 +106,7 @@ func (n *Node) Remake(p Partition) error {
 		n.mu.Lock()
 		delete(n.drivers, p)
 		n.mu.Unlock()
-		d.stop(ErrRemoved)
+		d.stop(replica.ErrLeadershipLost)
 		n.deadlines.remove(d)
 		if err := d.close(); err != nil && !errors.Is(err, commitlog.ErrClosed) {
 			n.logger.Warn("closing a log that is damaged", "broker", n.opt.ID, "partition", p, "error", err)

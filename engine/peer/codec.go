@@ -53,6 +53,8 @@ const (
 	kindGroupResponse  = 7
 	kindLeaving        = 8
 	kindIntroduce      = 9
+	kindMakeRequest    = 11
+	kindMakeResponse   = 12
 	kindRaft           = 10 // a controller.RaftMessage: the cluster's id and the library's own bytes
 	kindController     = 32 // and the number of the controller's message in this list
 )
@@ -117,6 +119,10 @@ func appendMessage(dst []byte, m service.PeerMessage) ([]byte, error) {
 		return appendJSON(dst, kindIntroduce, m)
 	case service.Leaving:
 		return appendBody(dst, kindLeaving, nil), nil
+	case service.MakeTopicRequest:
+		return appendJSON(dst, kindMakeRequest, m)
+	case service.MakeTopicResponse:
+		return appendJSON(dst, kindMakeResponse, m)
 	case service.ReportRequest:
 		return appendJSON(dst, kindReportRequest, m)
 	case service.ReportResponse:
@@ -221,6 +227,10 @@ func decode(kind byte, body []byte) (service.PeerMessage, error) {
 		return fromJSON[service.Introduce](body)
 	case kindLeaving:
 		return service.Leaving{}, nil
+	case kindMakeRequest:
+		return fromJSON[service.MakeTopicRequest](body)
+	case kindMakeResponse:
+		return fromJSON[service.MakeTopicResponse](body)
 	case kindReportRequest:
 		return fromJSON[service.ReportRequest](body)
 	case kindReportResponse:

@@ -31,6 +31,7 @@ var messages = []service.PeerMessage{
 	}},
 	service.ReportRequest{ID: 1, Partitions: []topic.Partition{flights}},
 	service.ReportResponse{ID: 1, Reports: []service.ReplicaReport{{Role: replica.Leader, LogEndOffset: 4, ISR: []replica.BrokerID{1}}}},
+	service.MakeTopicRequest{ID: 4, Name: "t", Partitions: 3}, service.MakeTopicResponse{ID: 4, Code: service.TopicExists, Err: "there is one"},
 	service.GroupsRequest{ID: 2}, service.GroupsResponse{ID: 2, Names: []string{"g"}},
 	service.GroupRequest{ID: 3, Name: "g"}, service.GroupResponse{ID: 3, Code: service.Unavailable, Err: "not now"},
 	service.ControllerMessage{Message: controller.Heartbeat{Seq: 1, State: &controller.State{Generation: 2, Claims: []controller.LeadershipClaim{{Partition: flights, LeaderEpoch: 3, ISR: []replica.BrokerID{1}}}}}},

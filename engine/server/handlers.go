@@ -110,6 +110,13 @@ var handlers = map[string]handler{
 	"describe_cluster": on(func(s *session, _ wire.Empty, reply func(any, error)) {
 		s.b.Cluster(func(r wire.ClusterReply) { reply(r, nil) })
 	}),
+	"reassign": on(func(s *session, q wire.Reassign, reply func(any, error)) {
+		var to []service.BrokerID
+		for _, id := range q.Replicas {
+			to = append(to, service.BrokerID(id))
+		}
+		s.b.service.Reassign(service.Partition{Topic: q.Topic, ID: q.Partition}, to, done(reply))
+	}),
 	"failover": on(func(s *session, q wire.PartitionRequest, reply func(any, error)) {
 		s.b.service.Failover(partition(q), func(f controller.FailoverResult, err error) {
 			reply(wire.FailoverReply{Old: wire.BrokerID(f.Old), New: wire.BrokerID(f.New), LeaderEpoch: f.LeaderEpoch, LogEndOffset: f.LogEndOffset, ISR: toWireIDs(f.ISR)}, err)
@@ -161,10 +168,13 @@ func (b *Server) Cluster(done func(wire.ClusterReply)) {
 	b.service.Cluster(func(c service.ClusterStatus) {
 		r := wire.ClusterReply{
 			Controller: c.Controller, ControllerID: wire.BrokerID(c.Active), Broker: wire.BrokerID(b.cfg.ID), Brokers: []wire.ClusterBroker{},
-			Leaderless: toWirePartitions(c.Leaderless), UnderReplicated: toWirePartitions(c.UnderReplicated), UnderMinISR: toWirePartitions(c.UnderMinISR),
+			Leaderless: toWirePartitions(c.Leaderless), UnderReplicated: toWirePartitions(c.UnderReplicated), UnderMinISR: toWirePartitions(c.UnderMinISR), Moving: []wire.Move{},
 		}
 		if q := c.Quorum; q != nil && q.Formed {
 			r.Cluster, r.Term, r.Committed, r.Applied, r.Unclean = q.Cluster.String(), int64(q.Term), int64(q.Committed), int64(q.Applied), int64(q.UncleanElections)
+		}
+		for _, m := range c.Moving {
+			r.Moving = append(r.Moving, wire.Move{Topic: m.Partition.Topic, Partition: m.Partition.ID, From: toWireIDs(m.From), To: toWireIDs(m.To), Done: toWireIDs(m.Done)})
 		}
 		for _, o := range c.Brokers {
 			lag := int64(-1)

@@ -16,6 +16,14 @@ type ClusterStatus struct {
 	// Of all partitions, the broker's own too: those without a leader, those with fewer replicas
 	// in sync than they have, and those with fewer than quorum and all demand.
 	Leaderless, UnderReplicated, UnderMinISR []Partition
+	Moving                                   []Move
+}
+
+// Move is a partition that is being moved.
+type Move struct {
+	Partition Partition
+	From, To  []BrokerID
+	Done      []BrokerID // of those in To, who has all of it
 }
 
 // ClusterBroker is a broker of the cluster.
@@ -64,6 +72,9 @@ func (s *Service) cluster(q *controller.QuorumStatus) ClusterStatus {
 			least := int64(min(s.cfg.MinInSync, len(a.Replicas)))
 			if n, ok := t.Settings.Number("min.insync.replicas"); ok {
 				least = n
+			}
+			if a.Target != nil {
+				c.Moving = append(c.Moving, Move{Partition: p, From: a.Origin, To: a.Target, Done: slices.DeleteFunc(slices.Clone(a.Target), func(id BrokerID) bool { return !slices.Contains(a.ISR, id) })})
 			}
 			if a.Leader == replica.None {
 				c.Leaderless = append(c.Leaderless, p)

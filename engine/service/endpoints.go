@@ -13,12 +13,16 @@ import (
 
 // What fronts ask that no client's request of the JSON protocol is.
 
-// TopicSpec, TopicChange and BrokerError are package controller's, for fronts.
+// These are package controller's, for fronts.
 type (
-	TopicSpec   = controller.TopicSpec
-	TopicChange = controller.TopicChange
-	BrokerError = controller.BrokerError
+	TopicSpec         = controller.TopicSpec
+	TopicChange       = controller.TopicChange
+	BrokerError       = controller.BrokerError
+	ReassignmentError = controller.ReassignmentError
 )
+
+// ErrNotMoving is package controller's: a partition that is not being moved cannot be taken back.
+var ErrNotMoving = controller.ErrNotMoving
 
 // endpoints are where clients of other protocols find brokers. Brokers tell each other when
 // they meet.

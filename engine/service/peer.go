@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"logbook/engine/controller"
+	"logbook/engine/metadata"
 	"logbook/engine/replica"
 )
 
@@ -29,6 +30,18 @@ type (
 	// Leaving says that a broker is about to stop: nobody need wait for it.
 	Leaving struct{}
 
+	// MakeTopicRequest asks the broker that takes commands to make a topic that a client wrote to.
+	MakeTopicRequest struct {
+		ID         uint64 `json:"id"`
+		Name       string `json:"name"`
+		Partitions int    `json:"partitions"`
+	}
+	// MakeTopicResponse says what became of it.
+	MakeTopicResponse struct {
+		ID   uint64 `json:"id"`
+		Code Code   `json:"code,omitempty"`
+		Err  string `json:"error,omitempty"`
+	}
 	// ReportRequest asks a broker about its replicas; ReportResponse answers it.
 	ReportRequest struct {
 		ID         uint64      `json:"id"`
@@ -66,6 +79,8 @@ func (ReplicaMessage) peerMessage()    {}
 func (ControllerMessage) peerMessage() {}
 func (Introduce) peerMessage()         {}
 func (Leaving) peerMessage()           {}
+func (MakeTopicRequest) peerMessage()  {}
+func (MakeTopicResponse) peerMessage() {}
 func (ReportRequest) peerMessage()     {}
 func (ReportResponse) peerMessage()    {}
 func (GroupsRequest) peerMessage()     {}
@@ -86,6 +101,17 @@ func (s *Service) Deliver(from BrokerID, m PeerMessage) {
 		s.learnEndpoints(from, m.Endpoints)
 	case Leaving:
 		s.node.Gone(from)
+	case MakeTopicRequest:
+		s.autoCreate(m.Name, m.Partitions, func(_ *metadata.Topic, err error) {
+			r := MakeTopicResponse{ID: m.ID}
+			if err != nil {
+				e := s.AsError(err)
+				r.Code, r.Err = e.Code, e.Message
+			}
+			s.reply(from, r)
+		})
+	case MakeTopicResponse:
+		s.calls.answer(from, m.ID, m)
 	case ReportRequest:
 		r := ReportResponse{ID: m.ID}
 		for _, p := range m.Partitions {

@@ -306,7 +306,11 @@ func (s *Service) perform(effects []controller.Effect) {
 			})
 		case controller.RemoveReplicas:
 			s.replicas.do(func() {
-				if err := s.node.Remove(partitions(e.Topic, e.Partitions)...); err != nil {
+				remove := s.node.Remove
+				if e.Moved {
+					remove = s.node.Release
+				}
+				if err := remove(partitions(e.Topic, e.Partitions)...); err != nil {
 					s.logger.Error("a deleted topic's files could not be removed; that is tried again when the broker starts", "topic", e.Topic, "error", err)
 				}
 			})

@@ -170,6 +170,21 @@ func (s *Service) Failover(p Partition, done func(controller.FailoverResult, err
 		func(d controller.Done) { done(d.Failover, s.fail(d.Err)) })
 }
 
+// Reassign moves a partition to brokers, in their order of preference; without any it takes back
+// a move that is under way. done is called when it has begun: the partition's assignment shows
+// when it is over.
+//
+// Errors: UnknownPartition, NotCoordinator (another broker decides), BadRequest (what is wrong
+// with the brokers, nothing is under way, or the controller does not move partitions), Unavailable.
+func (s *Service) Reassign(p Partition, to []BrokerID, done func(error)) {
+	if id := s.ControllerID(); id != replica.None && id != s.cfg.ID {
+		done(&Error{Code: NotCoordinator, Leader: int32(id), Message: "decisions are made on another broker"})
+		return
+	}
+	s.command(func(now time.Time, id uint64) []controller.Effect { return s.controller.Reassign(now, id, p, to) },
+		func(d controller.Done) { done(s.fail(d.Err)) })
+}
+
 // CatchUp makes this broker's replica copy what it lacks, after comparing what it has.
 //
 // Errors: NotLeader (there is no replica here), Diverged, Damaged, Unavailable.

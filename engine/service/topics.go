@@ -74,14 +74,28 @@ func (s *Service) CreateTopic(spec controller.TopicSpec, done func(*metadata.Top
 
 // AutoCreateTopic makes a topic because a client wrote to it. Clients do that on several
 // brokers at once; where no single broker makes topics, the id is one that each of them finds,
-// so that they make the same topic and not two of one name.
+// so that they make the same topic and not two of one name. Where one does, it is asked.
 //
-// Errors: those of CreateTopic.
-func (s *Service) AutoCreateTopic(name string, partitions int, done func(*metadata.Topic, error)) {
+// Errors: those of CreateTopic, but for NotCoordinator.
+func (s *Service) AutoCreateTopic(name string, partitions int, done func(error)) {
 	if IsInternal(name) {
-		done(nil, badRequest("topic names that begin with %q are the broker's own", internalPrefix))
+		done(badRequest("topic names that begin with %q are the broker's own", internalPrefix))
 		return
 	}
+	at := s.ControllerID()
+	if at == replica.None || at == s.cfg.ID {
+		s.autoCreate(name, partitions, func(_ *metadata.Topic, err error) { done(err) })
+		return
+	}
+	s.call(at, func(id uint64) PeerMessage { return MakeTopicRequest{id, name, partitions} }, func(m PeerMessage, err error) {
+		if r, ok := m.(MakeTopicResponse); err == nil && ok && r.Code != "" {
+			err = &Error{Code: r.Code, Message: r.Err}
+		}
+		done(err)
+	})
+}
+
+func (s *Service) autoCreate(name string, partitions int, done func(*metadata.Topic, error)) {
 	seed := name
 	if gone := s.Image().Deleted(name); gone != nil {
 		seed = string(gone.ID[:]) + name // a new topic: who remembers the old one can tell

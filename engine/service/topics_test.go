@@ -143,9 +143,9 @@ func TestTopicsMadeByClientsAreOne(t *testing.T) {
 	make := func() topic.ID {
 		var made []topic.ID
 		for id := service.BrokerID(1); id <= 2; id++ {
-			b.all[id].AutoCreateTopic("flights", 2, func(t *metadata.Topic, err error) {
+			b.all[id].AutoCreateTopic("flights", 2, func(err error) {
 				if err == nil { // or it has heard of the other's already
-					made = append(made, t.ID)
+					made = append(made, b.all[id].Image().Topic("flights").ID)
 				}
 			})
 		}
@@ -161,8 +161,32 @@ func TestTopicsMadeByClientsAreOne(t *testing.T) {
 	b.settled("it is gone", func(i *metadata.Image) bool { return i.Topic("flights") == nil })
 	assert.NotEqual(t, first, make())
 
-	_, err := await(b, "an answer", func(done func(*metadata.Topic, error)) { b.all[1].AutoCreateTopic("__groups", 1, done) })
+	_, err := await(b, "an answer", func(done func(int, error)) {
+		b.all[1].AutoCreateTopic("__groups", 1, func(err error) { done(0, err) })
+	})
 	assert.Equal(t, service.BadRequest, code(t, err).Code)
+}
+
+// Where one broker makes topics, a client may write to any: it is asked.
+func TestTopicsMadeByClientsOfAnyBroker(t *testing.T) {
+	for _, controller := range []string{"manual", "quorum"} {
+		b := start(t, 3, func(c *service.Config) { c.Controller = controller })
+		b.until("the brokers count", func() bool {
+			return b.all[1].Image().Usable(1) && b.all[1].Image().Usable(2) && b.all[1].Image().Usable(3)
+		})
+		for id := service.BrokerID(1); id <= 3; id++ {
+			name := fmt.Sprint("topic-", id)
+			_, err := await(b, "an answer", func(done func(int, error)) {
+				b.all[id].AutoCreateTopic(name, 1, func(err error) { done(0, err) })
+			})
+			require.NoError(t, err, "%s, through broker %d", controller, id)
+			b.settled("all know it", func(i *metadata.Image) bool { return i.Topic(name) != nil })
+			_, err = await(b, "an answer", func(done func(int, error)) {
+				b.all[id].AutoCreateTopic(name, 1, func(err error) { done(0, err) })
+			})
+			assert.Equal(t, service.TopicExists, code(t, err).Code)
+		}
+	}
 }
 
 // An article's experiment: segments of 2 KB and 5 KB to keep, through a broker.

@@ -24,6 +24,7 @@ const (
 	Pause     Fault = "pause"      // a broker's process stands still, and goes on where it was
 	Drift     Fault = "drift"      // a broker's clock goes up to a tenth too fast or too slow
 	Rot       Fault = "rot"        // a bit flips on the disk of one broker
+	Move      Fault = "move"       // no fault: a partition is moved to other brokers, or a move taken back
 	LostDisk  Fault = "lost disk"  // a broker dies, and comes back with an empty disk; always the same one
 )
 
@@ -74,7 +75,7 @@ func (c Config) withDefaults() (Config, replica.Acks, error) {
 // Step is something that a schedule makes happen.
 type Step struct {
 	At   time.Duration `json:"at"`
-	What string        `json:"what"` // produce, crash, restart, cut, heal, lossy, calm, slow, fast, silence, speak, pause, resume, drift, lose disk, rot, disk error, disk well
+	What string        `json:"what"` // produce, crash, restart, cut, heal, lossy, calm, slow, fast, silence, speak, move, pause, resume, drift, lose disk, rot, disk error, disk well
 	A    int           `json:"a,omitempty"`
 	B    int           `json:"b,omitempty"` // cut: to; 0: both directions
 	N    int           `json:"n,omitempty"`
@@ -163,6 +164,8 @@ func fault(f Fault, at time.Duration, broker func() int, rng *rand.Rand) []Step 
 		return []Step{{At: at, What: "silence", A: m}, {At: later, What: "speak", A: m}}
 	case Pause:
 		return []Step{{At: at, What: "pause", A: a}, {At: later, What: "resume", A: a}}
+	case Move:
+		return []Step{{At: at, What: "move", A: 1 + rng.IntN(len(parts)), B: 1 + rng.IntN(9)}}
 	case Drift:
 		return []Step{{At: at, What: "drift", A: a, N: 900 + rng.IntN(201)}}
 	case LostDisk:

@@ -58,6 +58,21 @@ func TestPromises(t *testing.T) {
 	}
 }
 
+// Partitions move between five brokers under every fault, and nothing that is promised is broken.
+func TestMoves(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a long enumeration")
+	}
+	moved := 0
+	for seed := *first; seed < *first+*seeds; seed++ {
+		r, err := sim.Run(sim.Plan(sim.Config{Seed: seed, Brokers: 5, Controller: "quorum", Acks: "quorum", Faults: append([]sim.Fault{sim.Move, sim.Move}, sim.AllFaults...)}))
+		require.NoError(t, err)
+		require.Empty(t, r.Violations, "seed %d", seed)
+		moved += strings.Count(r.Trace, "is to be on")
+	}
+	require.NotZero(t, moved)
+}
+
 func TestTable(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a long enumeration")

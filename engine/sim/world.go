@@ -288,6 +288,8 @@ func (w *world) step(s Step) {
 		w.clients.members[s.A-1].silent = false
 	case "rot":
 		w.brokers[s.A-1].rot()
+	case "move":
+		w.move(parts[s.A-1], s.B)
 	case "pause":
 		w.brokers[s.A-1].paused = w.brokers[s.A-1].up
 	case "resume":

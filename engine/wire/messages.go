@@ -35,6 +35,7 @@ var Messages = []Message{
 	{"delete_group", "Deletes a group that has no members, with its committed offsets.", DescribeGroup{}, Empty{}},
 	{"status", "Describes a partition, replica by replica.", PartitionRequest{}, StatusReply{}},
 	{"describe_cluster", "Describes the cluster at a glance: who decides, who is there, and what is not well.", Empty{}, ClusterReply{}},
+	{"reassign", "Moves a partition to other brokers, or takes a move back. Ask the controller's broker.", Reassign{}, Empty{}},
 	{"failover", "Gives a partition whose leader is gone a new one. Ask the controller's broker.", PartitionRequest{}, FailoverReply{}},
 	{"catch_up", "Makes a replica on this broker copy what it lacks.", PartitionRequest{}, Empty{}},
 	{"recover", "Makes a replica on this broker what its leader's is, and in sync again.", PartitionRequest{}, Empty{}},
@@ -357,6 +358,7 @@ type ClusterReply struct {
 	Leaderless      []TopicPartition `json:"leaderless" doc:"partitions that nobody leads"`
 	UnderReplicated []TopicPartition `json:"under_replicated" doc:"partitions with a replica that is not in sync"`
 	UnderMinISR     []TopicPartition `json:"under_min_isr" doc:"partitions that take no writes for quorum and all"`
+	Moving          []Move           `json:"moving" doc:"partitions that are being moved"`
 }
 
 // ClusterBroker describes a broker of the cluster.
@@ -369,6 +371,22 @@ type ClusterBroker struct {
 	Lag      int64    `json:"lag" doc:"decisions that it lacks; -1: unknown, ask the active controller"`
 	Leads    int      `json:"leads" doc:"partitions that it leads"`
 	Replicas int      `json:"replicas" doc:"partitions that it has a replica of"`
+}
+
+// Reassign moves a partition.
+type Reassign struct {
+	Topic     string     `json:"topic"`
+	Partition int        `json:"partition"`
+	Replicas  []BrokerID `json:"replicas" doc:"the brokers, the preferred leader first; none: a move that is under way is taken back"`
+}
+
+// Move is a partition that is being moved.
+type Move struct {
+	Topic     string     `json:"topic"`
+	Partition int        `json:"partition"`
+	From      []BrokerID `json:"from"`
+	To        []BrokerID `json:"to"`
+	Done      []BrokerID `json:"done" doc:"of those in to, who has all of it"`
 }
 
 // FailoverReply is a failover's outcome.

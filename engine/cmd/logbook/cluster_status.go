@@ -55,6 +55,9 @@ func printCluster(w io.Writer, r wire.ClusterReply) {
 		}
 		fmt.Fprintf(w, "%d\t%s\t%s\t%v\t%s\t%d\t%d\n", b.ID, b.Address, state, b.Voter, lag, b.Leads, b.Replicas)
 	}
+	for _, mv := range r.Moving {
+		fmt.Fprintf(w, "%s/%d moves from %s to %s; who has all of it: %s\n", mv.Topic, mv.Partition, ids(mv.From), ids(mv.To), ids(mv.Done))
+	}
 	if r.Unclean > 0 {
 		fmt.Fprintf(w, "leaders that had not been in sync, since broker %d started: %d\n", r.Broker, r.Unclean)
 	}

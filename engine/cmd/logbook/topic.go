@@ -88,7 +88,7 @@ func topicCommand(o *globalFlags) *cobra.Command {
 			})
 		},
 	}
-	cmd.AddCommand(create, list, describe, alterTopicCommand(o), deleteTopicCommand(o))
+	cmd.AddCommand(create, list, describe, alterTopicCommand(o), deleteTopicCommand(o), moveCommand(o))
 	return parent(cmd)
 }
 

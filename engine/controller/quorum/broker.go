@@ -112,7 +112,7 @@ func (c *Controller) follow(old, next *metadata.Image) {
 				c.emit(controller.Warn{Text: fmt.Sprintf("%s is led by broker %d, which was not in sync, as its topic's settings allow: acknowledged records may be lost", p, a.Leader)})
 			}
 			if was, ok := old.Assignment(p); ok && slices.Contains(was.Replicas, c.cfg.ID) && !slices.Contains(a.Replicas, c.cfg.ID) {
-				c.emit(controller.RemoveReplicas{Topic: p.Topic, Partitions: []int{p.ID}}) // it has moved away
+				c.emit(controller.RemoveReplicas{Topic: p.Topic, Partitions: []int{p.ID}, Moved: true})
 			}
 			c.decide(p, a)
 		case r.Broker != nil && r.Broker.ID != c.cfg.ID:

@@ -262,12 +262,7 @@ func (c *Controller) tickOffice() {
 
 func (c *Controller) proposeISR(from replica.BrokerID, p controller.Partition, a replica.Assignment, done func(error)) {
 	c.change(func(image *metadata.Image) ([]metadata.Record, error) {
-		for _, id := range a.ISR {
-			if slices.Contains(c.office.unusable[id], p) {
-				return nil, &controller.BrokerError{Reason: fmt.Sprintf("broker %d says that it cannot use its replica of %s", id, p)}
-			}
-		}
-		return controller.ChangeISR(image, from, p, a)
+		return controller.ChangeISR(image, from, p, a, func(id replica.BrokerID) bool { return slices.Contains(c.office.unusable[id], p) })
 	}, done)
 }
 
