@@ -125,7 +125,8 @@ func UnfenceBroker(image *metadata.Image, id replica.BrokerID) ([]metadata.Recor
 	out := []metadata.Record{{Broker: &r}}
 	err := eachAssignment(image, func(t *metadata.Topic, p Partition, a replica.Assignment) error {
 		inSync := slices.Contains(a.ISR, id)
-		if a.Leader != replica.None || !inSync && !(t.Settings.Unclean() && slices.Contains(a.Replicas, id)) {
+		may := inSync || t.Settings.Unclean() && slices.Contains(a.Replicas, id)
+		if a.Leader != replica.None || !may {
 			return nil
 		}
 		next, err := ledBy(a, id)

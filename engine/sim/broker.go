@@ -32,7 +32,7 @@ type broker struct {
 	held    []func() // what would have happened while it was paused
 	service *service.Service
 	// Its clock: since a time, it goes at another rate.
-	rate   time.Duration // thousandths of the true one
+	rate   int64 // thousandths of the true one
 	since  time.Time
 	then   time.Time // what it showed
 	waking bool
@@ -180,16 +180,18 @@ func (b *broker) resume() {
 }
 
 // now is what the broker's clock shows.
-func (b *broker) now() time.Time { return b.then.Add(b.w.now.Sub(b.since) * b.rate / 1000) }
+func (b *broker) now() time.Time {
+	return b.then.Add(time.Duration(int64(b.w.now.Sub(b.since)) * b.rate / 1000))
+}
 
 // drift makes its clock go at another rate from now on.
-func (b *broker) drift(rate time.Duration) {
+func (b *broker) drift(rate int64) {
 	b.then, b.since, b.rate = b.now(), b.w.now, rate
 }
 
 // trueTime is when the broker's clock will show a time, or later.
 func (b *broker) trueTime(at time.Time) time.Time {
-	return b.since.Add(at.Sub(b.then)*1000/b.rate + time.Microsecond)
+	return b.since.Add(time.Duration(int64(at.Sub(b.then))*1000/b.rate) + time.Microsecond)
 }
 
 func (b *broker) schedule(life int) {

@@ -295,7 +295,7 @@ func (w *world) step(s Step) {
 	case "resume":
 		w.brokers[s.A-1].resume()
 	case "drift":
-		w.brokers[s.A-1].drift(time.Duration(s.N))
+		w.brokers[s.A-1].drift(int64(s.N))
 	case "lose disk":
 		w.brokers[s.A-1].loseDisk()
 	case "disk error":

@@ -85,8 +85,8 @@ func (c *Controller) tickMember() {
 	if c.node == nil || c.broken != nil {
 		return
 	}
-	switch {
-	case c.seen.RaftState == raft.StateLeader:
+	switch c.seen.RaftState {
+	case raft.StateLeader:
 		c.node.Tick()
 		for _, id := range c.members() {
 			if at, ok := c.sending[id]; ok && !c.now.Before(at) {
@@ -95,7 +95,7 @@ func (c *Controller) tickMember() {
 			}
 		}
 	default:
-		c.node.TickQuiesced() //nolint:staticcheck // the one way to let time pass without the library's own dice
+		c.node.TickQuiesced() // the one way to let time pass without the library's own dice
 		if !c.now.Before(c.electAt) {
 			c.putOffElection()
 			c.handed = false

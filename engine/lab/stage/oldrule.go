@@ -27,12 +27,12 @@ type oldRule struct {
 
 // Assign implements replica.Machine.
 func (o *oldRule) Assign(now time.Time, a replica.Assignment) []replica.Effect {
-	if !o.first || a.Leader == replica.None || a.Leader == o.cfg.ID || o.Machine.HighWatermark() >= o.log.LogEndOffset {
+	if !o.first || a.Leader == replica.None || a.Leader == o.cfg.ID || o.HighWatermark() >= o.log.LogEndOffset {
 		o.first = false
 		return o.Machine.Assign(now, a)
 	}
 	o.first, o.waiting = false, &a
-	return []replica.Effect{replica.Truncate{To: o.Machine.HighWatermark()}}
+	return []replica.Effect{replica.Truncate{To: o.HighWatermark()}}
 }
 
 // Logged implements replica.Machine.
@@ -42,6 +42,6 @@ func (o *oldRule) Logged(now time.Time, log replica.Log, err error) []replica.Ef
 	}
 	a := *o.waiting
 	o.waiting = nil
-	o.Machine = replica.New(o.cfg, log, o.Machine.HighWatermark())
+	o.Machine = replica.New(o.cfg, log, o.HighWatermark())
 	return o.Machine.Assign(now, a)
 }

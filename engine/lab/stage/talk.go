@@ -14,11 +14,9 @@ import (
 // talk draws what the members of the quorum say to each other, in words: elections, decisions,
 // and that they count. What is only said so that something is said is left out.
 type talk struct {
-	d        spacetime.Diagram
-	elected  map[uint64][]BrokerID
-	quiet    bool
-	counts   map[BrokerID]uint64 // how far decisions count, as each was told last
-	messages int
+	d       spacetime.Diagram
+	elected map[uint64][]BrokerID
+	counts  map[BrokerID]uint64 // how far decisions count, as each was told last
 }
 
 func newTalk(n int) *talk {
