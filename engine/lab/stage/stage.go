@@ -108,7 +108,7 @@ func (s *Stage) Start(id BrokerID) {
 	svc, err := service.Open(service.Config{
 		ID: id, Dir: "data", Brokers: ids, Controller: s.opt.Controller, Acks: replica.Quorum, MinInSync: s.opt.MinInSync, GroupPartitions: 1,
 		HealthEvery: HealthEvery, FailAfter: FailAfter, LagTimeout: s.opt.LagTimeout, RequestTimeout: time.Second, ProbeTimeout: time.Second,
-		Log:     commitlog.Options{FS: b.disk, Now: func() time.Time { return s.now }},
+		Log:     commitlog.Options{FS: b.disk, Now: func() time.Time { return s.now }, SegmentBytes: 64 << 10},
 		Random:  rand.NewChaCha8([32]byte{byte(id), byte(life)}),
 		Go:      func(do func()) { s.act(b, 0, do) },
 		Send:    func(to BrokerID, m service.PeerMessage) error { return s.send(b, to, m) },
