@@ -63,14 +63,17 @@ func TestMoves(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a long enumeration")
 	}
-	moved := 0
-	for seed := *first; seed < *first+max(1, *seeds/2); seed++ {
-		r, err := sim.Run(sim.Plan(sim.Config{Seed: seed, Brokers: 5, Controller: "quorum", Acks: "quorum", Faults: append([]sim.Fault{sim.Move, sim.Move}, sim.AllFaults...)}))
-		require.NoError(t, err)
-		require.Empty(t, r.Violations, "seed %d", seed)
-		moved += strings.Count(r.Trace, "is to be on")
+	config := func(seed uint64) sim.Config {
+		return sim.Config{Seed: seed, Brokers: 5, Controller: "quorum", Acks: "quorum", Faults: append([]sim.Fault{sim.Move, sim.Move}, sim.AllFaults...)}
 	}
-	require.NotZero(t, moved)
+	r, err := sim.Run(sim.Plan(config(*first)))
+	require.NoError(t, err)
+	require.Contains(t, r.Trace, "is to be on", "nothing moves")
+	bad, err := sim.Seeds(config, *first, max(1, int(*seeds)/2), nil)
+	require.NoError(t, err)
+	for _, r := range bad {
+		require.Empty(t, r.Violations, "seed %d", r.Schedule.Config.Seed)
+	}
 }
 
 func TestTable(t *testing.T) {
@@ -78,13 +81,16 @@ func TestTable(t *testing.T) {
 		t.Skip("a long enumeration")
 	}
 	for _, p := range sim.Promises() {
-		if !p.Promised {
-			continue // TestCounterexamples has those
+		if !p.Promised || p.Acks == "quorum" && *seeds < 20 {
+			continue // TestCounterexamples has those, and lesson 17 the rows of quorum
 		}
-		bad, err := sim.Seeds(p.Config, *first, max(1, int(*seeds)/20), nil)
-		require.NoError(t, err)
-		for _, r := range bad {
-			require.Fail(t, "a promise is broken", "%+v, seed %d: %v", p, r.Schedule.Config.Seed, r.Violations)
-		}
+		t.Run(fmt.Sprint(p.Controller, " ", p.Acks, " ", p.Fault), func(t *testing.T) {
+			t.Parallel()
+			for seed := *first; seed < *first+max(1, *seeds/20); seed++ {
+				r, err := sim.Run(sim.Plan(p.Config(seed)))
+				require.NoError(t, err)
+				require.Empty(t, r.Violations, "seed %d", seed)
+			}
+		})
 	}
 }
