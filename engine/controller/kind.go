@@ -98,6 +98,9 @@ type Config struct {
 	// It may be called only after Start.
 	Standing func(Partition) (s Standing, ok bool)
 
+	// Usable reports, quickly, whether Standing would say ok; nil asks Standing.
+	Usable func(Partition) bool
+
 	Random io.Reader // ids and the times of elections are drawn from it
 	// SnapshotAfter is how many entries a journal holds before it begins anew; 0 is 1000.
 	SnapshotAfter int

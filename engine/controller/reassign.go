@@ -114,6 +114,16 @@ func FinishReassignments(image *metadata.Image) ([]metadata.Record, error) {
 	return out, err
 }
 
+// Moving reports whether some partition is being moved.
+func Moving(image *metadata.Image) bool {
+	for _, name := range image.Topics() {
+		if slices.ContainsFunc(image.Topic(name).Partitions, func(a replica.Assignment) bool { return a.Target != nil }) {
+			return true
+		}
+	}
+	return false
+}
+
 // Reassign implements Machine: with this controller partitions stay where they are.
 func (m *Manual) Reassign(now time.Time, id uint64, _ Partition, _ []replica.BrokerID) []Effect {
 	m.begin(now)

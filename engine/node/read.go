@@ -222,6 +222,13 @@ func (n *Node) Report(p Partition) controller.Report {
 	return r
 }
 
+// Usable reports whether this node can use its replica of a partition: whether Report would say no
+// more of it than where its log ends.
+func (n *Node) Usable(p Partition) bool {
+	d, err := n.opened(p)
+	return err == nil && d.log.Usable() == nil && d.damage.Load() == nil
+}
+
 // watcher waits for a record to become readable.
 type watcher struct {
 	offset int64

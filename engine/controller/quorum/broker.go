@@ -18,6 +18,25 @@ type broker struct {
 	seq        uint64
 	asked      map[uint64]time.Time // heartbeats that were not acknowledged, by seq: when they were sent
 	remade     map[controller.Partition]time.Time
+	own        []controller.Partition // those that it has a replica of, by ownOf
+	ownOf      *metadata.Image
+}
+
+// replicas are the partitions that this broker has a replica of.
+func (c *Controller) replicas() []controller.Partition {
+	b := &c.broker
+	if b.ownOf == c.image {
+		return b.own
+	}
+	b.own, b.ownOf = nil, c.image
+	for _, name := range c.image.Topics() {
+		for i, a := range c.image.Topic(name).Partitions {
+			if slices.Contains(a.Replicas, c.cfg.ID) {
+				b.own = append(b.own, controller.Partition{Topic: name, ID: i})
+			}
+		}
+	}
+	return b.own
 }
 
 // tickBroker sends the heartbeat that is due.
@@ -61,21 +80,19 @@ func (c *Controller) acknowledged(from replica.BrokerID, q controller.BrokerHear
 // unusable are this broker's replicas that can neither lead nor follow. Those that are damaged or
 // missing, and that nobody needs since others have all of it, are begun anew.
 func (c *Controller) unusable() (parts []controller.Partition) {
-	for _, name := range c.image.Topics() {
-		for i, a := range c.image.Topic(name).Partitions {
-			if !slices.Contains(a.Replicas, c.cfg.ID) {
-				continue
-			}
-			p := controller.Partition{Topic: name, ID: i}
-			s, ok := c.cfg.Standing(p)
-			if ok {
-				delete(c.broker.remade, p)
-				continue
-			}
-			parts = append(parts, p)
-			if !s.Passing {
-				c.remake(p, a)
-			}
+	for _, p := range c.replicas() {
+		if c.cfg.Usable != nil && c.cfg.Usable(p) {
+			delete(c.broker.remade, p)
+			continue
+		}
+		s, ok := c.cfg.Standing(p)
+		if ok {
+			delete(c.broker.remade, p)
+			continue
+		}
+		parts = append(parts, p)
+		if a, decided := c.image.Assignment(p); decided && !s.Passing {
+			c.remake(p, a)
 		}
 	}
 	return parts

@@ -25,6 +25,7 @@ type office struct {
 	moved    map[replica.BrokerID]uint64                 // index of the last decision that had others lead what a broker led
 	unusable map[replica.BrokerID][]controller.Partition // replicas that a broker cannot use, as it said last
 	balance  time.Time                                   // when to look at the preferred leaders
+	moving   bool                                        // some partition may be on its way to other brokers
 	began    time.Time
 	waiting  []func() // commands, until the brokers have had time to show that they live
 }
@@ -54,7 +55,7 @@ func (c *Controller) takeOffice(term uint64) {
 	}
 	o := &office{
 		term: term, began: c.now, ahead: c.image, pending: map[uint64]func(error){}, sessions: map[replica.BrokerID]time.Time{}, moved: map[replica.BrokerID]uint64{}, unusable: map[replica.BrokerID][]controller.Partition{},
-		balance: c.now.Add(balanceSessions * c.session()),
+		balance: c.now.Add(balanceSessions * c.session()), moving: true,
 	}
 	c.office = o
 	// Whoever was told by an earlier controller that it may serve has its time. That was confirmed
@@ -134,6 +135,7 @@ func (c *Controller) change(make func(*metadata.Image) ([]metadata.Record, error
 		return
 	}
 	o.ahead, o.pending[id] = next, done
+	o.moving = o.moving || slices.ContainsFunc(records, func(r metadata.Record) bool { return r.Partition != nil && r.Partition.Assignment.Target != nil })
 }
 
 // leadersMoved notes from whom a decision took what they led.
@@ -253,7 +255,10 @@ func (c *Controller) tickOffice() {
 		}
 	}
 	c.runWaiting()
-	c.change(controller.FinishReassignments, func(error) {})
+	if o.moving {
+		c.change(controller.FinishReassignments, func(error) {})
+		o.moving = controller.Moving(o.ahead)
+	}
 	if !c.now.Before(o.balance) {
 		o.balance = c.now.Add(balanceSessions * c.session())
 		c.change(controller.Balance, func(error) {})
