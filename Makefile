@@ -28,7 +28,8 @@ help: ## list the targets
 notebook: tools ## install what is missing and open the lessons in Jupyter
 	@# Trusting our own notebooks lets Jupyter show their pictures before they are run.
 	@$(PYTHON) -m nbformat.sign "$(CURDIR)"/notebooks/*.ipynb > /dev/null
-	$(PYTHON) -m jupyterlab --notebook-dir="$(CURDIR)/notebooks" $(AS_ROOT) $(JUPYTER_FLAGS)
+	@# The project is the root, so that links from lessons to code open.
+	$(PYTHON) -m jupyterlab --notebook-dir="$(CURDIR)" --LabApp.default_url=/lab/tree/notebooks/00-setting-out.ipynb $(AS_ROOT) $(JUPYTER_FLAGS)
 
 test: tools lint ## everything CI runs: lint, all tests under the race detector, all notebooks in the kernel
 	go test -race ./...

@@ -141,11 +141,22 @@ func (l *lesson) weaveNotebook(old *notebook) *notebook {
 	return n
 }
 
-// Links in prose are relative to the source, two folders down; a notebook lies one down,
-// beside its pictures.
+// Links in prose are relative to the source, two folders down; a notebook lies one down, beside
+// its pictures. A link to another lesson's source is one to its notebook there.
+func toNotebook(text string) string {
+	text = sourceLink.ReplaceAllString(text, "]($1.ipynb")
+	return strings.NewReplacer("](../../notebooks/", "](", "](../../", "](../").Replace(text)
+}
+
+// toSource is the inverse of toNotebook.
+func toSource(text string) string {
+	text = strings.NewReplacer("](../", "](../../", "](images/", "](../../notebooks/images/").Replace(text)
+	return notebookLink.ReplaceAllString(text, "](../../tutorials/$1/README.md")
+}
+
 var (
-	toNotebook = strings.NewReplacer("](../../notebooks/", "](", "](../../", "](../").Replace
-	toSource   = strings.NewReplacer("](../", "](../../", "](images/", "](../../notebooks/images/").Replace
+	sourceLink   = regexp.MustCompile(`\]\(\.\./\.\./tutorials/([0-9][^/)]*)/README\.md`)
+	notebookLink = regexp.MustCompile(`\]\(([0-9][^/)]*)\.ipynb`)
 )
 
 // splitAtHeadings cuts prose before each heading of the first or second level, so that
