@@ -27,34 +27,35 @@ of 5 brokers, two groups of 3 share at least 1
 of 6 brokers, two groups of 3 share at least 0
 of 6 brokers, two groups of 4 share at least 2`},
 		{Number: 4, Body: cell04, Source: "README.md:91", Want: `broker 1 decides
+broker 1  dies
 broker 2 → broker 3: would you vote for me, in term 2?
 broker 3 → broker 2: would you vote for me, in term 2?
 broker 3 → broker 2: I would
 broker 2 → broker 3: I would
-broker 2 → broker 3: vote for me, in term 2: my log ends at 9, of term 1
-broker 3 → broker 2: vote for me, in term 2: my log ends at 9, of term 1
+broker 2 → broker 3: vote for me in term 2, I end at 9 of term 1
+broker 3 → broker 2: vote for me in term 2, I end at 9 of term 1
 broker 3 → broker 2: no, not in term 2
 broker 2 → broker 3: no, not in term 2
 broker 3 → broker 2: would you vote for me, in term 3?
 broker 2 → broker 3: I would
-broker 3 → broker 2: vote for me, in term 3: my log ends at 9, of term 1
+broker 3 → broker 2: vote for me in term 3, I end at 9 of term 1
 broker 2 → broker 3: my vote, in term 3
 broker 3  is elected, in term 3
-broker 3 → broker 2: entries 10 to 10
+broker 3 → broker 2: entry 10
 broker 2 → broker 3: I have 10
 broker 3 → broker 2: 10 counts
 broker 2 → broker 3: I have 10`},
-		{Number: 5, Body: cell05, Source: "README.md:129", Want: `entry {"index":10,"term":1,"decision":{"member":151353999787…
+		{Number: 5, Body: cell05, Source: "README.md:130", Want: `entry {"index":10,"term":1,"decision":{"member":151353999787…
 state {"term":1,"vote":15135399978702209025,"commit":10}…
-broker 1 → broker 2: entries 10 to 10
-broker 1 → broker 3: entries 10 to 10
+broker 1 → broker 2: entry 10
+broker 1 → broker 3: entry 10
 broker 2 → broker 1: I have 10
 broker 3 → broker 1: I have 10
 broker 1 → broker 2: 10 counts
 broker 1 → broker 3: 10 counts
 broker 2 → broker 1: I have 10
 broker 3 → broker 1: I have 10`},
-		{Number: 6, Body: cell06, Source: "README.md:161", Want: `broker 1 decides, broker 1 leads
+		{Number: 6, Body: cell06, Source: "README.md:162", Want: `broker 1 decides, broker 1 leads
 after 170ms, broker 1 decides; broker 1 says: <nil>
 after 320ms, nobody decides; broker 1 says: <nil>
 after 470ms, nobody decides; broker 1 says: broker 1 has lost its controller, and another broker may lead flights/0 by now; try again
@@ -62,11 +63,11 @@ after 620ms, broker 3 decides; broker 1 says: broker 1 has lost its controller, 
 after 770ms, broker 3 decides; broker 1 says: broker 1 has lost its controller, and another broker may lead flights/0 by now; try again
 after 920ms, broker 3 decides; broker 1 says: broker 1 has lost its controller, and another broker may lead flights/0 by now; try again
 broker 2 leads`},
-		{Number: 7, Body: cell07, Source: "README.md:189", Want: `acks=leader: <nil>
+		{Number: 7, Body: cell07, Source: "README.md:190", Want: `acks=leader: <nil>
   left: [] in sync: [1 2 3]
 acks=quorum: node: flights/0: replica: offset 0 is on the leader only in part: missing on broker 2 (unreachable: it does not answer), broker 3 (unreachable: it does not answer); the leader keeps it, catch the others up
   left: [] in sync: [1 2 3]`},
-		{Number: 9, Body: cell09, Source: "README.md:240", Want: `the vote is on the disk: map[1:[1] 2:[3] 3:[2]]
+		{Number: 9, Body: cell09, Source: "README.md:241", Want: `the vote is on the disk: map[1:[1] 2:[3] 3:[2]]
 the vote is forgotten:   map[1:[1] 2:[3 1]]`},
 	})
 }
@@ -136,7 +137,7 @@ func cell04() {
 func TestElectingOne(t *testing.T) { cell.Run(t, 4) }
 
 func cell05() {
-//line README.md:129
+//line README.md:130
 	s := open()
 	s.Watch()
 	s.CreateTopic("routes", 1, 3)
@@ -148,11 +149,11 @@ func cell05() {
 	s.ShowTalk()
 }
 
-//line README.md:129
+//line README.md:130
 func TestWrittenIsNotDecided(t *testing.T) { cell.Run(t, 5) }
 
 func cell06() {
-//line README.md:161
+//line README.md:162
 	s := open()
 	fmt.Println(who(s.Active()), "decides,", who(s.Leader(flights)), "leads")
 	s.Cut(1)
@@ -164,11 +165,11 @@ func cell06() {
 	fmt.Println(who(s.Leader(flights)), "leads")
 }
 
-//line README.md:161
+//line README.md:162
 func TestTheSplitBrainAgain(t *testing.T) { cell.Run(t, 6) }
 
 func cell07() {
-//line README.md:189
+//line README.md:190
 	for _, acks := range []replica.Acks{replica.OnLeader, replica.Quorum} {
 		s := open()
 		s.Cut(1)
@@ -181,10 +182,10 @@ func cell07() {
 	}
 }
 
-//line README.md:189
+//line README.md:190
 func TestTheSplitBrainAgain2(t *testing.T) { cell.Run(t, 7) }
 
-//line README.md:216
+//line README.md:217
 func secondAsked(forget bool) map[uint64][]stage.BrokerID {
 	s := open()
 	for id := stage.BrokerID(1); id <= 3; id++ {
@@ -207,15 +208,15 @@ func secondAsked(forget bool) map[uint64][]stage.BrokerID {
 }
 
 func cell09() {
-//line README.md:240
+//line README.md:241
 	fmt.Println("the vote is on the disk:", secondAsked(false))
 	fmt.Println("the vote is forgotten:  ", secondAsked(true))
 }
 
-//line README.md:240
+//line README.md:241
 func TestAVoteThatWasNotSynced(t *testing.T) { cell.Run(t, 9) }
 
-//line README.md:262
+//line README.md:263
 func TestP14_OneIsElectedInATermAndWhatCountedStays(t *testing.T) {
 	s := open()
 	for round := range 6 {
@@ -232,12 +233,12 @@ func TestP14_OneIsElectedInATermAndWhatCountedStays(t *testing.T) {
 	}
 }
 
-//line README.md:302
+//line README.md:303
 func grant(b controllertest.Ballot) bool {
 	return false // your turn
 }
 
-//line README.md:310
+//line README.md:311
 func TestP14_Exercise(t *testing.T) {
 	if !grant(controllertest.Ballot{Candidate: 1, CandidateTerm: 1}) {
 		t.Skip("your turn: write grant in the cell above")
@@ -245,12 +246,12 @@ func TestP14_Exercise(t *testing.T) {
 	require.NoError(t, controllertest.TestVote(grant))
 }
 
-//line README.md:329
+//line README.md:330
 func raftGrant(b controllertest.Ballot) bool {
 	free := b.CandidateTerm > b.Term || b.CandidateTerm == b.Term && (b.VotedFor == 0 || b.VotedFor == b.Candidate)
 	whole := b.CandidateLastTerm > b.LastTerm || b.CandidateLastTerm == b.LastTerm && b.CandidateLastIndex >= b.LastIndex
 	return free && whole
 }
 
-//line README.md:335
+//line README.md:336
 func TestP14_Answer(t *testing.T) { require.NoError(t, controllertest.TestVote(raftGrant)) }

@@ -17,6 +17,7 @@ import (
 	"logbook/engine/record"
 	"logbook/engine/replica"
 	"logbook/engine/service"
+	"logbook/engine/spacetime"
 	"logbook/engine/vfs"
 )
 
@@ -119,6 +120,9 @@ func (s *Stage) Start(id BrokerID) {
 		panic(err)
 	}
 	b.service, b.up = svc, true
+	if b.life > 1 {
+		s.talk.d.Add(int(id)-1, spacetime.Start, "starts")
+	}
 	svc.Start()
 }
 
@@ -127,6 +131,7 @@ func (s *Stage) Kill(id BrokerID) {
 	b := s.actor(id)
 	b.up = false
 	b.life++
+	s.talk.d.Add(int(id)-1, spacetime.Stop, "dies")
 	for c := range b.disk.Crashes(1, nil) {
 		b.disk = c.FS
 		break

@@ -81,7 +81,7 @@ func (t *talk) words(to BrokerID, q raftpb.Message) string {
 		}
 		return "I would"
 	case raftpb.MsgVote:
-		return fmt.Sprintf("vote for me, in term %d: my log ends at %d, of term %d", q.Term, q.Index, q.LogTerm)
+		return fmt.Sprintf("vote for me in term %d, I end at %d of term %d", q.Term, q.Index, q.LogTerm)
 	case raftpb.MsgVoteResp:
 		if q.Reject {
 			return fmt.Sprintf("no, not in term %d", q.Term)
@@ -91,6 +91,8 @@ func (t *talk) words(to BrokerID, q raftpb.Message) string {
 		counts := q.Commit > t.counts[to]
 		t.counts[to] = max(t.counts[to], q.Commit)
 		switch {
+		case len(q.Entries) == 1:
+			return fmt.Sprintf("entry %d", q.Entries[0].Index)
 		case len(q.Entries) > 0:
 			return fmt.Sprintf("entries %d to %d", q.Entries[0].Index, q.Entries[len(q.Entries)-1].Index)
 		case counts:
