@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 func main() {
@@ -43,22 +44,31 @@ func (o *options) main(names []string) error {
 	if err != nil {
 		return err
 	}
-	var problems []error
-	found := 0
+	var lessons []string
 	for _, d := range dirs {
-		if !lessonName.MatchString(d.Name()) || len(names) > 0 && !slices.Contains(names, d.Name()) {
-			continue
-		}
-		found++
-		if err := o.lesson(d.Name()); err != nil {
-			problems = append(problems, err)
+		if lessonName.MatchString(d.Name()) && (len(names) == 0 || slices.Contains(names, d.Name())) {
+			lessons = append(lessons, d.Name())
 		}
 	}
-	if found == 0 {
+	if len(lessons) == 0 {
 		return fmt.Errorf("no lesson of that name in tutorials/: %s", strings.Join(names, ", "))
 	}
+	problems := make([]error, len(lessons))
+	var group sync.WaitGroup
+	slots := make(chan struct{}, atOnce)
+	for i, name := range lessons {
+		slots <- struct{}{}
+		group.Go(func() {
+			defer func() { <-slots }()
+			problems[i] = o.lesson(name)
+		})
+	}
+	group.Wait()
 	return errors.Join(problems...)
 }
+
+// atOnce is how many lessons are woven, or executed, at a time: a kernel is idle half of the time.
+const atOnce = 2
 
 // projectRoot finds the directory with the logbook module's go.mod, upwards from here.
 func projectRoot() (string, error) {
