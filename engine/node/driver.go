@@ -362,6 +362,10 @@ func (d *replicaDriver) damaged(err error) error {
 // stop refuses whoever waits and takes no more work.
 func (d *replicaDriver) stop(why error) {
 	d.mu.Lock()
+	if d.stopped != nil {
+		d.mu.Unlock()
+		return // the node was closed meanwhile
+	}
 	d.stopped = why
 	close(d.quit)
 	waiting, appends := d.waiting, d.appends

@@ -26,6 +26,10 @@ func (n *Node) remove(why error, all []Partition) error {
 	var problems []error
 	for _, p := range all {
 		n.mu.Lock()
+		if n.closed {
+			n.mu.Unlock()
+			return ErrClosed // it is done when the broker starts
+		}
 		d := n.drivers[p]
 		delete(n.drivers, p)
 		n.mu.Unlock()
@@ -97,8 +101,11 @@ func removeDir(fsys vfs.FS, dir string) error {
 // of a partition that others have.
 func (n *Node) Remake(p Partition) error {
 	n.mu.Lock()
-	d := n.drivers[p]
+	d, closed := n.drivers[p], n.closed
 	n.mu.Unlock()
+	if closed {
+		return ErrClosed
+	}
 	if d != nil {
 		if n.Report(p).Err == nil {
 			return nil // it can be used again

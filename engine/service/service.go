@@ -139,7 +139,7 @@ func (s *Service) openController(dir string, opt commitlog.Options) (err error) 
 // standing says how far this broker's log of a partition has come.
 func (s *Service) standing(p Partition) (controller.Standing, bool) {
 	r := s.node.Report(p)
-	passing := is[*commitlog.PoisonedError](r.Err) || is[*node.OpenReplicaError](r.Err)
+	passing := is[*commitlog.PoisonedError](r.Err) || is[*node.OpenReplicaError](r.Err) || errors.Is(r.Err, node.ErrClosed)
 	return controller.Standing{Partition: p, LastEpoch: r.LastEpoch, LogEndOffset: r.LogEndOffset, Passing: passing}, r.Err == nil
 }
 
@@ -310,7 +310,7 @@ func (s *Service) perform(effects []controller.Effect) {
 				if e.Moved {
 					remove = s.node.Release
 				}
-				if err := remove(partitions(e.Topic, e.Partitions)...); err != nil {
+				if err := remove(partitions(e.Topic, e.Partitions)...); err != nil && !errors.Is(err, node.ErrClosed) {
 					s.logger.Error("a deleted topic's files could not be removed; that is tried again when the broker starts", "topic", e.Topic, "error", err)
 				}
 			})
@@ -347,7 +347,11 @@ func (s *Service) remake(p Partition, a replica.Assignment) {
 	if s.Image().Check(p) != nil {
 		return // the topic was deleted meanwhile
 	}
-	if err := s.node.Remake(p); err != nil {
+	err := s.node.Remake(p)
+	if errors.Is(err, node.ErrClosed) {
+		return
+	}
+	if err != nil {
 		s.logger.Error("a replica that cannot be used could not be begun anew", "partition", p, "error", err)
 		return
 	}
