@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"logbook/engine/vfs"
@@ -21,23 +22,24 @@ func PutAside(fsys vfs.FS, dir string) error {
 	if err != nil {
 		return fmt.Errorf("commitlog: putting a log aside: %w", err)
 	}
-	taken := map[string]bool{}
-	for _, name := range names {
-		taken[name] = true
-	}
 	for _, name := range names {
 		if name == lockName || putAside(name) || strings.HasSuffix(name, vfs.TempSuffix) {
 			continue
 		}
-		to := name + damagedSuffix
-		for i := 2; taken[to]; i++ {
-			to = fmt.Sprintf("%s%s-%d", name, damagedSuffix, i)
-		}
-		if err := fsys.Rename(filepath.Join(dir, name), filepath.Join(dir, to)); err != nil {
+		if err := fsys.Rename(filepath.Join(dir, name), filepath.Join(dir, asideName(names, name))); err != nil {
 			return fmt.Errorf("commitlog: putting a log aside: %w", err)
 		}
 	}
 	return fsys.SyncDir(dir)
+}
+
+// asideName is what a file is called that is put aside in a directory with names.
+func asideName(names []string, name string) string {
+	to := name + damagedSuffix
+	for i := 2; slices.Contains(names, to); i++ {
+		to = fmt.Sprintf("%s%s-%d", name, damagedSuffix, i)
+	}
+	return to
 }
 
 // putAside reports whether a file was put aside.

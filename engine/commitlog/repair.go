@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -444,10 +443,7 @@ func (r *Repair) setAside(path string) error {
 	if err != nil {
 		return err
 	}
-	name := filepath.Base(path) + damagedSuffix
-	for i := 2; slices.Contains(names, name); i++ {
-		name = fmt.Sprintf("%s%s-%d", filepath.Base(path), damagedSuffix, i)
-	}
+	name := asideName(names, filepath.Base(path))
 	if err := vfs.WriteNew(r.fs, filepath.Join(r.Dir, name), data); err != nil {
 		return err
 	}

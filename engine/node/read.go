@@ -205,15 +205,7 @@ func (n *Node) Status(p Partition) (replica.Status, error) {
 // Report describes a replica for the choice of a leader.
 func (n *Node) Report(p Partition) controller.Report {
 	r := controller.Report{Broker: n.opt.ID}
-	d, err := n.opened(p)
-	if err == nil {
-		err = d.log.Usable()
-	}
-	if err == nil {
-		if damage := d.damage.Load(); damage != nil {
-			err = *damage
-		}
-	}
+	d, err := n.usable(p)
 	if r.Err = err; err != nil {
 		return r
 	}
@@ -225,8 +217,22 @@ func (n *Node) Report(p Partition) controller.Report {
 // Usable reports whether this node can use its replica of a partition: whether Report would say no
 // more of it than where its log ends.
 func (n *Node) Usable(p Partition) bool {
+	_, err := n.usable(p)
+	return err == nil
+}
+
+// usable returns the driver of a replica that can be used.
+func (n *Node) usable(p Partition) (*replicaDriver, error) {
 	d, err := n.opened(p)
-	return err == nil && d.log.Usable() == nil && d.damage.Load() == nil
+	if err == nil {
+		err = d.log.Usable()
+	}
+	if err == nil {
+		if damage := d.damage.Load(); damage != nil {
+			err = *damage
+		}
+	}
+	return d, err
 }
 
 // watcher waits for a record to become readable.

@@ -25,23 +25,10 @@ func (n *Node) Release(all ...Partition) error { return n.remove(replica.ErrLead
 func (n *Node) remove(why error, all []Partition) error {
 	var problems []error
 	for _, p := range all {
-		n.mu.Lock()
-		if n.closed {
-			n.mu.Unlock()
-			return ErrClosed // it is done when the broker starts
+		err := n.takeOut(p, why)
+		if errors.Is(err, ErrClosed) {
+			return err // it is done when the broker starts
 		}
-		d := n.drivers[p]
-		delete(n.drivers, p)
-		n.mu.Unlock()
-		if d != nil {
-			d.stop(why)
-			n.deadlines.remove(d)
-			if err := d.close(); err != nil && !errors.Is(err, commitlog.ErrClosed) {
-				n.logger.Warn("closing a log that is to be deleted", "broker", n.opt.ID, "partition", p, "error", err)
-			}
-		}
-		// Its high watermark must not be taken for that of a topic that is made anew.
-		err := n.marks.forget(p)
 		if err == nil {
 			err = removeDir(n.fs, n.Dir(p))
 		}
@@ -55,6 +42,27 @@ func (n *Node) remove(why error, all []Partition) error {
 		}
 	}
 	return errors.Join(problems...)
+}
+
+// takeOut ends a replica's work, closes its log and forgets its high watermark, which must not be
+// taken for that of what comes in its place. Whoever waits gets why.
+func (n *Node) takeOut(p Partition, why error) error {
+	n.mu.Lock()
+	if n.closed {
+		n.mu.Unlock()
+		return ErrClosed
+	}
+	d := n.drivers[p]
+	delete(n.drivers, p)
+	n.mu.Unlock()
+	if d != nil {
+		d.stop(why)
+		n.deadlines.remove(d)
+		if err := d.close(); err != nil && !errors.Is(err, commitlog.ErrClosed) {
+			n.logger.Warn("closing a log that is given up", "broker", n.opt.ID, "partition", p, "error", err)
+		}
+	}
+	return n.marks.forget(p)
 }
 
 // RemoveLeftovers deletes what is left of a topic that was deleted, when a deletion was
@@ -100,34 +108,19 @@ func removeDir(fsys vfs.FS, dir string) error {
 // in the same directory, for a person. It is for a replica that is not in sync,
 // of a partition that others have.
 func (n *Node) Remake(p Partition) error {
-	n.mu.Lock()
-	d, closed := n.drivers[p], n.closed
-	n.mu.Unlock()
-	if closed {
-		return ErrClosed
-	}
-	if d != nil {
-		if n.Report(p).Err == nil {
-			return nil // it can be used again
-		}
-		n.mu.Lock()
-		delete(n.drivers, p)
-		n.mu.Unlock()
-		d.stop(replica.ErrLeadershipLost)
-		n.deadlines.remove(d)
-		if err := d.close(); err != nil && !errors.Is(err, commitlog.ErrClosed) {
-			n.logger.Warn("closing a log that is damaged", "broker", n.opt.ID, "partition", p, "error", err)
-		}
-	}
-	if err := n.marks.forget(p); err != nil {
-		return fmt.Errorf("node: beginning %s anew: %w", p, err)
+	if n.Usable(p) {
+		return nil // again
 	}
 	dir := n.Dir(p)
-	if err := commitlog.PutAside(n.fs, dir); err != nil {
+	err := n.takeOut(p, replica.ErrLeadershipLost)
+	if err == nil {
+		err = commitlog.PutAside(n.fs, dir)
+	}
+	if err != nil {
 		return fmt.Errorf("node: beginning %s anew: %w", p, err)
 	}
 	n.logger.Warn("a replica is begun anew, and copied from its leader", "broker", n.opt.ID, "partition", p, "what is left of it", dir)
-	d = n.driver(p, true)
+	d := n.driver(p, true)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.broken
