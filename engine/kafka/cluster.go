@@ -265,10 +265,7 @@ func (c *conn) alterReassignments(q *kmsg.AlterPartitionAssignmentsRequest) *kms
 			err := await(func(done func(error)) {
 				c.f.svc.Reassign(service.Partition{Topic: t.Topic, ID: int(p.Partition)}, to, done)
 			})
-			rp.ErrorCode, rp.ErrorMessage = number(err), text(err)
-			if rp.ErrorCode == kerr.NotCoordinator.Code {
-				rp.ErrorCode = kerr.NotController.Code
-			}
+			rp.ErrorCode, rp.ErrorMessage = adminNumber(err), text(err)
 			rt.Partitions = append(rt.Partitions, rp)
 		}
 		r.Topics = append(r.Topics, rt)
@@ -326,10 +323,7 @@ func (c *conn) electLeaders(q *kmsg.ElectLeadersRequest) *kmsg.ElectLeadersRespo
 				rp.ErrorCode = kerr.ElectionNotNeeded.Code
 			default:
 				err := await(func(done func(error)) { c.f.svc.Elect(p, done) })
-				rp.ErrorCode, rp.ErrorMessage = number(err), text(err)
-				if rp.ErrorCode == kerr.NotCoordinator.Code {
-					rp.ErrorCode = kerr.NotController.Code
-				}
+				rp.ErrorCode, rp.ErrorMessage = adminNumber(err), text(err)
 			}
 			rt.Partitions = append(rt.Partitions, rp)
 		}

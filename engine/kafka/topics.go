@@ -13,7 +13,7 @@ import (
 	"logbook/engine/topic"
 )
 
-// adminNumber is number for what changes topics.
+// adminNumber is number for what the controller decides.
 func adminNumber(err error) int16 {
 	n := number(err)
 	switch {

@@ -227,14 +227,10 @@ func overview(ctx context.Context, b *server.Server, app string) Overview {
 
 // cluster waits for the cluster at a glance, as long as ctx lasts.
 func cluster(ctx context.Context, b *server.Server) wire.ClusterReply {
-	there := make(chan wire.ClusterReply, 1)
-	b.Cluster(func(r wire.ClusterReply) { there <- r })
-	select {
-	case r := <-there:
-		return r
-	case <-ctx.Done():
-		return wire.ClusterReply{}
-	}
+	r, _ := wait(ctx, func(done func(wire.ClusterReply, error)) {
+		b.Cluster(func(r wire.ClusterReply) { done(r, nil) })
+	})
+	return r
 }
 
 func logRequests(next http.Handler, logger *slog.Logger) http.Handler {
