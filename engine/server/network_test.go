@@ -276,24 +276,29 @@ func TestGroupOfTwo(t *testing.T) {
 	})
 }
 
+// cutLeader makes a topic with a record in it, and cuts its leader off from the others.
+func (w *network) cutLeader() wire.BrokerID {
+	c, ctx := w.client(), w.t.Context()
+	w.eventually("the topic can be made", func() bool {
+		_, err := c.CreateTopic(ctx, wire.CreateTopic{Name: "flights", Partitions: 1, Replication: 3})
+		return err == nil
+	})
+	_, err := c.Produce(ctx, "flights", 0, "quorum", value("before"))
+	require.NoError(w.t, err)
+	s, err := c.Status(ctx, "flights", 0)
+	require.NoError(w.t, err)
+	w.Cut(s.Leader)
+	return s.Leader
+}
+
 // Two parts of a network that each reckon: both lead, and what the lower epoch took alone
 // is lost, acknowledged or not. Demanding two in-sync replicas keeps the promise.
 func TestSplitBrain(t *testing.T) {
 	for _, acks := range []string{"leader", "quorum"} {
 		t.Run(acks, func(t *testing.T) {
 			w := newNetwork(t, 3, func(c *server.Config) { c.Controller, c.MinInSync = "first-alive", 2 })
-			c := w.client()
 			ctx := t.Context()
-			w.eventually("the topic can be made", func() bool {
-				_, err := c.CreateTopic(ctx, wire.CreateTopic{Name: "flights", Partitions: 1, Replication: 3})
-				return err == nil
-			})
-			_, err := c.Produce(ctx, "flights", 0, "quorum", value("before"))
-			require.NoError(t, err)
-			s, err := c.Status(ctx, "flights", 0)
-			require.NoError(t, err)
-			old := s.Leader
-			w.Cut(old)
+			old := w.cutLeader()
 			other := old%3 + 1
 			w.eventually("the others elect one", func() bool {
 				s, err := w.client(other).Status(ctx, "flights", 0)
@@ -330,18 +335,8 @@ func TestNoSplitBrainWithAQuorum(t *testing.T) {
 	for _, acks := range []string{"leader", "quorum"} {
 		t.Run(acks, func(t *testing.T) {
 			w := newNetwork(t, 3, func(c *server.Config) { c.Controller = "quorum" })
-			c := w.client()
 			ctx := t.Context()
-			w.eventually("the topic can be made", func() bool {
-				_, err := c.CreateTopic(ctx, wire.CreateTopic{Name: "flights", Partitions: 1, Replication: 3})
-				return err == nil
-			})
-			_, err := c.Produce(ctx, "flights", 0, "quorum", value("before"))
-			require.NoError(t, err)
-			s, err := c.Status(ctx, "flights", 0)
-			require.NoError(t, err)
-			old := s.Leader
-			w.Cut(old)
+			old := w.cutLeader()
 			alone, err := client.New(client.Options{Brokers: []string{w.Address(old)}, Patience: 200 * time.Millisecond})
 			require.NoError(t, err)
 			defer alone.Close()

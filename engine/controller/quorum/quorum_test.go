@@ -141,8 +141,8 @@ func TestProposals(t *testing.T) {
 	w.until("what is left of a proposal counts", func() bool { return slices.Equal(leader.decided[flights].ISR, []replica.BrokerID{1}) })
 }
 
-// The last in-sync replica stays the one to wait for.
-func TestTheLastInSyncReplicaIsWaitedFor(t *testing.T) {
+// lastInSyncDead is three brokers, of which the one died that alone was in sync.
+func lastInSyncDead(t *testing.T) *town {
 	w := formed(t, 3)
 	require.NoError(t, w.create("flights"))
 	w.until("it is led", func() bool { return w.all[1].decided[flights].Leader == 1 })
@@ -153,6 +153,12 @@ func TestTheLastInSyncReplicaIsWaitedFor(t *testing.T) {
 	w.until("it counts", func() bool { return len(w.assignment(flights).ISR) == 1 })
 	w.kill(1)
 	w.until("nobody leads", func() bool { return w.active() != nil && w.assignment(flights).Leader == replica.None })
+	return w
+}
+
+// The last in-sync replica stays the one to wait for.
+func TestTheLastInSyncReplicaIsWaitedFor(t *testing.T) {
+	w := lastInSyncDead(t)
 	w.pass(5 * session)
 	assert.Equal(t, []any{replica.None, []replica.BrokerID{1}}, []any{w.assignment(flights).Leader, w.assignment(flights).ISR})
 	b := w.active()
@@ -224,16 +230,7 @@ func TestAnUnusableReplicaIsNotInSync(t *testing.T) {
 // Where a topic's settings prefer it, a replica that was not in sync leads when no other is left:
 // it is counted, and a person is told.
 func TestUncleanElection(t *testing.T) {
-	w := formed(t, 3)
-	require.NoError(t, w.create("flights"))
-	w.until("it is led", func() bool { return w.all[1].decided[flights].Leader == 1 })
-	alone := w.all[1].decided[flights].Clone()
-	alone.Version++
-	alone.ISR = []replica.BrokerID{1}
-	w.perform(w.all[1], w.all[1].machine.Propose(w.now, flights, alone))
-	w.until("it counts", func() bool { return len(w.assignment(flights).ISR) == 1 })
-	w.kill(1)
-	w.until("nobody leads", func() bool { return w.active() != nil && w.assignment(flights).Leader == replica.None })
+	w := lastInSyncDead(t)
 	b, yes := w.active(), "true"
 	w.perform(b, b.machine.ChangeTopic(w.now, 5, controller.TopicChange{Name: "flights", Settings: map[string]*string{"unclean.leader.election.enable": &yes}}))
 	w.until("another leads", func() bool { return w.assignment(flights).Leader > 1 })

@@ -6,6 +6,7 @@ package stage
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"logbook/engine/cluster"
@@ -162,11 +163,7 @@ func (s *Stage) ForgetVote(id BrokerID) bool {
 
 // Journal returns what a broker's journal says, a line for each record.
 func (s *Stage) Journal(id BrokerID) (lines []string) {
-	var disk *vfs.Mem
-	for c := range s.actor(id).disk.Crashes(1, nil) { // a copy: the broker has the log open
-		disk = c.FS
-		break
-	}
+	disk := s.actor(id).disk.Kill() // a copy: the broker has the log open
 	l, err := commitlog.Open("data/"+metadata.LogName, commitlog.Options{FS: disk})
 	if err != nil {
 		panic(err)
@@ -305,21 +302,21 @@ func (s *Stage) Active() BrokerID {
 	return 0
 }
 
+// commands is the broker that takes commands, as broker 1 knows.
+func (s *Stage) commands() *service.Service {
+	return s.Service(max(1, s.Service(1).ControllerID()))
+}
+
 // CreateTopic makes a topic with a replica of each partition on every broker, and waits until all
 // of them are in sync.
 func (s *Stage) CreateTopic(name string, partitions, replication int) {
-	var failed error
 	for made := false; !made; {
 		answered := false
-		at := BrokerID(1)
-		if id := s.actor(1).service.ControllerID(); id != 0 {
-			at = id
-		}
-		s.Service(at).CreateTopic(controller.TopicSpec{Name: name, Partitions: partitions, Replication: replication}, func(_ *metadata.Topic, err error) {
-			answered, made, failed = true, err == nil, err
+		s.commands().CreateTopic(controller.TopicSpec{Name: name, Partitions: partitions, Replication: replication}, func(_ *metadata.Topic, err error) {
+			answered, made = true, err == nil
 		})
 		s.Until(func() bool { return answered })
-		if failed != nil {
+		if !made {
 			s.Run(50 * time.Millisecond)
 		}
 	}
@@ -330,7 +327,7 @@ func (s *Stage) CreateTopic(name string, partitions, replication int) {
 			}
 		}
 		for p := range partitions {
-			if st := s.status(service.Partition{Topic: name, ID: p}); st.Leader == 0 || len(st.ISR) < replication || st.Role != replica.Leader {
+			if len(s.ISR(service.Partition{Topic: name, ID: p})) < replication {
 				return false
 			}
 		}
@@ -342,7 +339,6 @@ func (s *Stage) CreateTopic(name string, partitions, replication int) {
 func (s *Stage) status(p service.Partition) (best struct {
 	Leader BrokerID
 	ISR    []BrokerID
-	Role   replica.Role
 	High   int64
 }) {
 	epoch := int32(-1)
@@ -353,7 +349,7 @@ func (s *Stage) status(p service.Partition) (best struct {
 		for q, st := range b.service.Replicas() {
 			if q == p && st.Role == replica.Leader && st.Assignment.LeaderEpoch > epoch {
 				epoch = st.Assignment.LeaderEpoch
-				best.Leader, best.ISR, best.Role, best.High = b.id, st.Assignment.ISR, st.Role, st.HighWatermark
+				best.Leader, best.ISR, best.High = b.id, st.Assignment.ISR, st.HighWatermark
 			}
 		}
 	}
@@ -382,12 +378,8 @@ func (s *Stage) Produce(at BrokerID, p service.Partition, acks replica.Acks, val
 
 // Failover gives a partition whose leader is gone a new one, with the manual controller.
 func (s *Stage) Failover(p service.Partition) error {
-	at := BrokerID(1)
-	if id := s.Service(1).ControllerID(); id != 0 {
-		at = id
-	}
 	done, err := false, error(nil)
-	s.Service(at).Failover(p, func(_ controller.FailoverResult, e error) { done, err = true, e })
+	s.commands().Failover(p, func(_ controller.FailoverResult, e error) { done, err = true, e })
 	s.Until(func() bool { return done })
 	return err
 }
@@ -397,10 +389,7 @@ func (s *Stage) Show(p service.Partition) {
 	st := s.status(p)
 	var rows []lab.ReplicaRow
 	for _, b := range s.brokers {
-		row := lab.ReplicaRow{ReplicaStatus: cluster.ReplicaStatus{Broker: b.id, Leader: b.id == st.Leader, Known: b.up}}
-		for _, id := range st.ISR {
-			row.InSync = row.InSync || id == b.id
-		}
+		row := lab.ReplicaRow{ReplicaStatus: cluster.ReplicaStatus{Broker: b.id, Leader: b.id == st.Leader, InSync: slices.Contains(st.ISR, b.id), Known: b.up}}
 		if b.up {
 			row.Values, row.Epochs = held(b.service, p)
 		}
