@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"iter"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
@@ -135,7 +134,7 @@ func (c *Cluster) Start(id BrokerID) error {
 	if err != nil {
 		return err
 	}
-	mine := c.replicasOf(id)
+	mine := c.controller.Image().ReplicasOn(id)
 	n.OpenReplicas(mine...)
 	stop := func() {}
 	if opt.Wake != nil {
@@ -208,20 +207,6 @@ func (c *Cluster) brokerDir(id BrokerID) string {
 	return filepath.Join(c.dir, fmt.Sprintf("broker-%06d", id))
 }
 
-// replicasOf returns the partitions of which a broker has a replica, in order.
-func (c *Cluster) replicasOf(id BrokerID) []Partition {
-	var all []Partition
-	image := c.controller.Image()
-	for _, name := range image.Topics() {
-		for i, a := range image.Topic(name).Partitions {
-			if slices.Contains(a.Replicas, id) {
-				all = append(all, Partition{Topic: name, ID: i})
-			}
-		}
-	}
-	return all
-}
-
 // Stop stops a broker. To the others it has failed: nothing is promoted in its place.
 func (c *Cluster) Stop(id BrokerID) error {
 	c.mu.Lock()
@@ -232,7 +217,7 @@ func (c *Cluster) Stop(id BrokerID) error {
 	}
 	err := n.Close()
 	c.observe(id, node.Down)
-	for _, p := range c.replicasOf(id) {
+	for _, p := range c.controller.Image().ReplicasOn(id) {
 		if a, ok := c.controller.Image().Assignment(p); ok {
 			c.network.settle(p, a)
 		}

@@ -5,7 +5,6 @@ import (
 
 	"logbook/engine/metadata"
 	"logbook/engine/replica"
-	"logbook/engine/topic"
 )
 
 // The decisions of a controller that agrees with others, as functions of what was decided
@@ -31,41 +30,39 @@ func FenceBroker(image *metadata.Image, id replica.BrokerID) ([]metadata.Record,
 
 func without(image *metadata.Image, r metadata.BrokerRecord) ([]metadata.Record, error) {
 	out := []metadata.Record{{Broker: &r}}
-	err := eachAssignment(image, func(t *metadata.Topic, p Partition, a replica.Assignment) error {
-		if !slices.Contains(a.Replicas, r.ID) {
-			return nil
-		}
+	for p, a := range image.Assignments() {
 		next, changed, err := leave(image, a, r.ID)
-		if changed && next.Leader == replica.None && t.Settings.Unclean() {
+		if err != nil {
+			return nil, err
+		}
+		if !changed {
+			continue
+		}
+		if next.Leader == replica.None && image.Topic(p.Topic).Settings.Unclean() {
 			next = unclean(image, next, r.ID)
 		}
-		if changed && err == nil {
-			out = append(out, Assigned(t.ID, p, next))
-		}
-		return err
-	})
-	return out, err
+		out = append(out, assignedIn(image, p, next))
+	}
+	return out, nil
 }
 
 // leave is an assignment without a broker: somebody else that is in sync leads, and it is in
 // sync no more. The last in-sync replica stays the one to wait for (KIP-966): nobody leads until
 // it is back.
 func leave(image *metadata.Image, a replica.Assignment, id replica.BrokerID) (next replica.Assignment, changed bool, err error) {
-	rest := slices.DeleteFunc(slices.Clone(a.ISR), func(o replica.BrokerID) bool { return o == id })
+	if a.Leader == replica.None || !slices.Contains(a.ISR, id) {
+		return a, false, nil // who leads is in sync
+	}
 	next = a.Clone()
 	next.Version++
-	switch {
-	case a.Leader == id:
-		if next.Leader = successor(image, a, id); next.Leader != replica.None {
-			next.ISR = rest
-		}
+	if a.Leader == id {
+		next.Leader = successor(image, a, id)
 		next.LeaderEpoch, err = NextEpoch(a.LeaderEpoch)
-		return next, true, err
-	case a.Leader != replica.None && slices.Contains(a.ISR, id):
-		next.ISR = rest
-		return next, true, nil
 	}
-	return a, false, nil
+	if next.Leader != replica.None {
+		next.ISR = slices.DeleteFunc(next.ISR, func(o replica.BrokerID) bool { return o == id })
+	}
+	return next, true, err
 }
 
 // successor is the first in-sync replica that can lead, in the order of the assignment.
@@ -123,22 +120,25 @@ func UnfenceBroker(image *metadata.Image, id replica.BrokerID) ([]metadata.Recor
 	}
 	r.Fenced = false
 	out := []metadata.Record{{Broker: &r}}
-	err := eachAssignment(image, func(t *metadata.Topic, p Partition, a replica.Assignment) error {
+	for p, a := range image.Assignments() {
 		inSync := slices.Contains(a.ISR, id)
-		may := inSync || t.Settings.Unclean() && slices.Contains(a.Replicas, id)
+		may := inSync || image.Topic(p.Topic).Settings.Unclean() && slices.Contains(a.Replicas, id)
 		if a.Leader != replica.None || !may {
-			return nil
+			continue
 		}
 		next, err := ledBy(a, id)
+		if err != nil {
+			return nil, err
+		}
 		if !inSync {
 			next.ISR = []replica.BrokerID{id}
 		}
-		out = append(out, Assigned(t.ID, p, next))
-		return err
-	})
-	return out, err
+		out = append(out, assignedIn(image, p, next))
+	}
+	return out, nil
 }
 
+// ledBy is an assignment in the next leader epoch, led by a broker.
 func ledBy(a replica.Assignment, id replica.BrokerID) (replica.Assignment, error) {
 	epoch, err := NextEpoch(a.LeaderEpoch)
 	a = a.Clone()
@@ -152,7 +152,7 @@ func ledBy(a replica.Assignment, id replica.BrokerID) (replica.Assignment, error
 func GiveUpReplicas(image *metadata.Image, id replica.BrokerID, parts []Partition) (out []metadata.Record, err error) {
 	for _, p := range parts {
 		a, ok := image.Assignment(p)
-		if !ok || !slices.Contains(a.Replicas, id) || a.Leader == id && successor(image, a, id) == replica.None {
+		if !ok || a.Leader == id && successor(image, a, id) == replica.None {
 			continue
 		}
 		next, changed, err := leave(image, a, id)
@@ -160,7 +160,7 @@ func GiveUpReplicas(image *metadata.Image, id replica.BrokerID, parts []Partitio
 			return nil, err
 		}
 		if changed {
-			out = append(out, Assigned(image.Topic(p.Topic).ID, p, next))
+			out = append(out, assignedIn(image, p, next))
 		}
 	}
 	return out, nil
@@ -171,11 +171,11 @@ func GiveUpReplicas(image *metadata.Image, id replica.BrokerID, parts []Partitio
 //
 // Errors: *UnknownPartitionError, *StaleError, *BrokerError.
 func ChangeISR(image *metadata.Image, from replica.BrokerID, p Partition, a replica.Assignment, unfit func(replica.BrokerID) bool) ([]metadata.Record, error) {
-	old, ok := image.Assignment(p)
-	if !ok {
-		return nil, &UnknownPartitionError{p}
+	old, err := proposedOn(image, p, a)
+	if err != nil {
+		return nil, err
 	}
-	if from != a.Leader || a.Version != old.Version+1 || a.LeaderEpoch != old.LeaderEpoch || a.Leader != old.Leader || !slices.Equal(a.Replicas, old.Replicas) || !slices.Equal(a.Target, old.Target) || !slices.Equal(a.Origin, old.Origin) {
+	if from != a.Leader {
 		return nil, &StaleError{Partition: p, Proposed: a, Present: old}
 	}
 	proposed := len(a.ISR)
@@ -186,23 +186,41 @@ func ChangeISR(image *metadata.Image, from replica.BrokerID, p Partition, a repl
 	if len(a.ISR) < proposed && slices.Equal(a.ISR, old.ISR) {
 		return nil, &BrokerError{"an in-sync replica cannot be on a broker that is fenced, or cannot use it"}
 	}
-	return []metadata.Record{Assigned(image.Topic(p.Topic).ID, p, a)}, nil
+	return []metadata.Record{assignedIn(image, p, a)}, nil
+}
+
+// proposedOn is the decision that a leader's proposal is based on: the present one, of which it
+// changes the in-sync replicas alone.
+//
+// Errors: *UnknownPartitionError, *StaleError.
+func proposedOn(image *metadata.Image, p Partition, a replica.Assignment) (replica.Assignment, error) {
+	old, ok := image.Assignment(p)
+	if !ok {
+		return old, &UnknownPartitionError{p}
+	}
+	if a.Version != old.Version+1 || a.LeaderEpoch != old.LeaderEpoch || a.Leader != old.Leader ||
+		!slices.Equal(a.Replicas, old.Replicas) || !slices.Equal(a.Target, old.Target) || !slices.Equal(a.Origin, old.Origin) {
+		return old, &StaleError{Partition: p, Proposed: a, Present: old}
+	}
+	return old, nil
 }
 
 // Balance gives partitions back to their preferred leaders, the first of their replicas, where
 // these are in sync.
 func Balance(image *metadata.Image) ([]metadata.Record, error) {
 	var out []metadata.Record
-	err := eachAssignment(image, func(t *metadata.Topic, p Partition, a replica.Assignment) error {
+	for p, a := range image.Assignments() {
 		first := a.Replicas[0]
 		if a.Leader == replica.None || a.Leader == first || !slices.Contains(a.ISR, first) || !image.Usable(first) {
-			return nil
+			continue
 		}
 		next, err := ledBy(a, first)
-		out = append(out, Assigned(t.ID, p, next))
-		return err
-	})
-	return out, err
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, assignedIn(image, p, next))
+	}
+	return out, nil
 }
 
 // PlaceAlive places partitions as Place does, from a number on, and has those lead and be in
@@ -222,19 +240,6 @@ func PlaceAlive(image *metadata.Image, brokers []replica.BrokerID, name string, 
 		}
 	}
 	return all[from:], nil
-}
-
-// eachAssignment visits every partition, in order.
-func eachAssignment(image *metadata.Image, visit func(*metadata.Topic, Partition, replica.Assignment) error) error {
-	for _, name := range image.Topics() {
-		t := image.Topic(name)
-		for i, a := range t.Partitions {
-			if err := visit(t, topic.Partition{Topic: name, ID: i}, a); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // ReplicasByBroker says which replicas each broker has to make of partitions that are numbered

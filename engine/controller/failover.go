@@ -189,7 +189,7 @@ func (f *failover) decide() {
 			if now, _ := image.Assignment(f.p); now.Version != f.old.Version {
 				return nil, &StaleError{Partition: f.p, Proposed: next, Present: now}
 			}
-			return []metadata.Record{Assigned(image.Topic(f.p.Topic).ID, f.p, next)}, nil
+			return []metadata.Record{assignedIn(image, f.p, next)}, nil
 		},
 		done: func(err error) {
 			if err != nil {

@@ -138,18 +138,12 @@ func (c *FirstAlive) know(t *metadata.Topic) {
 // standings looks at this broker's logs.
 func (c *FirstAlive) standings() []Standing {
 	var out []Standing
-	for _, name := range c.image.Topics() {
-		for i, a := range c.image.Topic(name).Partitions {
-			if !slices.Contains(a.Replicas, c.cfg.ID) {
-				continue
-			}
-			p := Partition{Topic: name, ID: i}
-			s, ok := c.cfg.Standing(p)
-			if !ok || c.leaving {
-				s = Standing{Partition: p, Unusable: true, Passing: s.Passing && !c.leaving}
-			}
-			out = append(out, s)
+	for _, p := range c.image.ReplicasOn(c.cfg.ID) {
+		s, ok := c.cfg.Standing(p)
+		if !ok || c.leaving {
+			s = Standing{Partition: p, Unusable: true, Passing: s.Passing && !c.leaving}
 		}
+		out = append(out, s)
 	}
 	return out
 }

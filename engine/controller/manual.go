@@ -128,11 +128,9 @@ const registerRetry = time.Second
 
 // decideAll hands this broker's replicas the present decisions.
 func (m *Manual) decideAll(wanted func(replica.Assignment) bool) {
-	for _, name := range m.image.Topics() {
-		for i, a := range m.image.Topic(name).Partitions {
-			if wanted(a) {
-				m.decide(Partition{Topic: name, ID: i}, a)
-			}
+	for p, a := range m.image.Assignments() {
+		if wanted(a) {
+			m.decide(p, a)
 		}
 	}
 }
@@ -404,19 +402,15 @@ func (m *Manual) register(id replica.BrokerID, done func(error)) {
 		if _, known := slices.BinarySearch(image.Brokers(), id); !known {
 			out = append(out, metadata.Record{Broker: &metadata.BrokerRecord{ID: id}})
 		}
-		for _, name := range image.Topics() {
-			for i, a := range image.Topic(name).Partitions {
-				if a.Leader == id {
-					epoch, err := NextEpoch(a.LeaderEpoch)
-					if err != nil {
-						return nil, err
-					}
-					a = a.Clone()
-					a.Version++
-					a.LeaderEpoch = epoch
-					out = append(out, Assigned(image.Topic(name).ID, Partition{Topic: name, ID: i}, a))
-				}
+		for p, a := range image.Assignments() {
+			if a.Leader != id {
+				continue
 			}
+			next, err := ledBy(a, id)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, assignedIn(image, p, next))
 		}
 		return out, nil
 	}})
@@ -425,6 +419,11 @@ func (m *Manual) register(id replica.BrokerID, done func(error)) {
 // Assigned is the decision about a partition of the topic with an id.
 func Assigned(id topic.ID, p Partition, a replica.Assignment) metadata.Record {
 	return metadata.Record{Partition: &metadata.PartitionRecord{Topic: p.Topic, TopicID: id, Partition: p.ID, Assignment: a}}
+}
+
+// assignedIn is Assigned for a partition that there is.
+func assignedIn(image *metadata.Image, p Partition, a replica.Assignment) metadata.Record {
+	return Assigned(image.Topic(p.Topic).ID, p, a)
 }
 
 // NextEpoch counts a leader epoch up, as far as there are numbers.
@@ -463,14 +462,10 @@ func (m *Manual) Propose(now time.Time, p Partition, a replica.Assignment) []Eff
 
 func (m *Manual) propose(p Partition, a replica.Assignment, done func(error)) {
 	m.change(&change{done: done, make: func(image *metadata.Image) ([]metadata.Record, error) {
-		old, ok := image.Assignment(p)
-		if !ok {
-			return nil, &UnknownPartitionError{p}
+		if _, err := proposedOn(image, p, a); err != nil {
+			return nil, err
 		}
-		if a.Version != old.Version+1 || a.LeaderEpoch != old.LeaderEpoch || a.Leader != old.Leader || !slices.Equal(a.Replicas, old.Replicas) {
-			return nil, &StaleError{Partition: p, Proposed: a, Present: old}
-		}
-		return []metadata.Record{Assigned(image.Topic(p.Topic).ID, p, a)}, nil
+		return []metadata.Record{assignedIn(image, p, a)}, nil
 	}})
 }
 

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -24,7 +25,6 @@ func ReassignPartition(image *metadata.Image, p Partition, target []replica.Brok
 	if !ok {
 		return nil, &UnknownPartitionError{p}
 	}
-	t := image.Topic(p.Topic)
 	origin := a.Replicas
 	if a.Target != nil {
 		origin = a.Origin
@@ -33,36 +33,25 @@ func ReassignPartition(image *metadata.Image, p Partition, target []replica.Brok
 		if a.Target == nil {
 			return nil, ErrNotMoving
 		}
-		return takeBack(image, t, p, a)
+		return settleOn(image, p, a, a.Origin, "none of the replicas that it had is in sync; wait until it has moved")
 	}
-	if err := checkTarget(image, t, p, target); err != nil {
+	if err := checkTarget(image, p, target); err != nil {
 		return nil, err
 	}
-	next, err := ledBy(a, a.Leader)
-	if err != nil {
-		return nil, err
-	}
-	next.Origin, next.Target = slices.Clone(origin), slices.Clone(target)
-	next.Replicas = slices.Clone(target)
+	both := slices.Clone(target)
 	for _, id := range origin {
 		if !slices.Contains(target, id) {
-			next.Replicas = append(next.Replicas, id)
+			both = append(both, id)
 		}
 	}
+	a.Target, a.Origin = target, origin
 	// Who was being added and is no more counts no more.
-	next.ISR = slices.DeleteFunc(next.ISR, func(id replica.BrokerID) bool { return !slices.Contains(next.Replicas, id) })
-	if next.Leader != replica.None && !slices.Contains(next.ISR, next.Leader) {
-		next.Leader = successor(image, next, replica.None)
-	}
-	if len(next.ISR) == 0 || next.Leader == replica.None && a.Leader != replica.None {
-		return nil, &ReassignmentError{p, "the only replicas in sync are ones that were being added; wait until it has moved"}
-	}
-	return []metadata.Record{Assigned(t.ID, p, next)}, nil
+	return placeOn(image, p, a, both, "the only replicas in sync are ones that were being added; wait until it has moved")
 }
 
-func checkTarget(image *metadata.Image, t *metadata.Topic, p Partition, target []replica.BrokerID) error {
-	if len(target) != t.Replication {
-		return &ReassignmentError{p, fmt.Sprintf("%d brokers are named, and it has %d replicas", len(target), t.Replication)}
+func checkTarget(image *metadata.Image, p Partition, target []replica.BrokerID) error {
+	if n := image.Topic(p.Topic).Replication; len(target) != n {
+		return &ReassignmentError{p, fmt.Sprintf("%d brokers are named, and it has %d replicas", len(target), n)}
 	}
 	for i, id := range target {
 		if slices.Contains(target[:i], id) {
@@ -75,18 +64,20 @@ func checkTarget(image *metadata.Image, t *metadata.Topic, p Partition, target [
 	return nil
 }
 
-// takeBack ends a move where it began.
-func takeBack(image *metadata.Image, t *metadata.Topic, p Partition, a replica.Assignment) ([]metadata.Record, error) {
-	return settleOn(image, t, p, a, a.Origin, "none of the replicas that it had is in sync; wait until it has moved")
+// settleOn ends a move with some of the replicas.
+func settleOn(image *metadata.Image, p Partition, a replica.Assignment, replicas []replica.BrokerID, otherwise string) ([]metadata.Record, error) {
+	a.Target, a.Origin = nil, nil
+	return placeOn(image, p, a, replicas, otherwise)
 }
 
-// settleOn ends a move with some of the replicas.
-func settleOn(image *metadata.Image, t *metadata.Topic, p Partition, a replica.Assignment, replicas []replica.BrokerID, otherwise string) ([]metadata.Record, error) {
+// placeOn gives a partition other replicas, in a new leader epoch: in sync are those that were, and
+// one of them leads. otherwise says why that cannot be where none of them is left.
+func placeOn(image *metadata.Image, p Partition, a replica.Assignment, replicas []replica.BrokerID, otherwise string) ([]metadata.Record, error) {
 	next, err := ledBy(a, a.Leader)
 	if err != nil {
 		return nil, err
 	}
-	next.Replicas, next.Target, next.Origin = slices.Clone(replicas), nil, nil
+	next.Replicas = slices.Clone(replicas)
 	next.ISR = slices.DeleteFunc(next.ISR, func(id replica.BrokerID) bool { return !slices.Contains(replicas, id) })
 	if next.Leader != replica.None && !slices.Contains(replicas, next.Leader) {
 		next.Leader = successor(image, next, replica.None)
@@ -94,30 +85,32 @@ func settleOn(image *metadata.Image, t *metadata.Topic, p Partition, a replica.A
 	if len(next.ISR) == 0 || next.Leader == replica.None && a.Leader != replica.None {
 		return nil, &ReassignmentError{p, otherwise}
 	}
-	return []metadata.Record{Assigned(t.ID, p, next)}, nil
+	return []metadata.Record{assignedIn(image, p, next)}, nil
 }
 
 // FinishReassignments ends the moves whose new replicas are all in sync.
 func FinishReassignments(image *metadata.Image) ([]metadata.Record, error) {
 	var out []metadata.Record
-	err := eachAssignment(image, func(t *metadata.Topic, p Partition, a replica.Assignment) error {
+	for p, a := range image.Assignments() {
 		if a.Target == nil || slices.ContainsFunc(a.Target, func(id replica.BrokerID) bool { return !slices.Contains(a.ISR, id) }) {
-			return nil
+			continue
 		}
-		records, err := settleOn(image, t, p, a, a.Target, "")
-		if _, later := err.(*ReassignmentError); later { //nolint:errorlint // settleOn returns it as it is
-			return nil // none of them can lead yet
+		records, err := settleOn(image, p, a, a.Target, "")
+		if _, later := errors.AsType[*ReassignmentError](err); later {
+			continue // none of them can lead yet
+		}
+		if err != nil {
+			return nil, err
 		}
 		out = append(out, records...)
-		return err
-	})
-	return out, err
+	}
+	return out, nil
 }
 
 // Moving reports whether some partition is being moved.
 func Moving(image *metadata.Image) bool {
-	for _, name := range image.Topics() {
-		if slices.ContainsFunc(image.Topic(name).Partitions, func(a replica.Assignment) bool { return a.Target != nil }) {
+	for _, a := range image.Assignments() {
+		if a.Target != nil {
 			return true
 		}
 	}

@@ -84,6 +84,31 @@ func (i *Image) Assignment(p topic.Partition) (replica.Assignment, bool) {
 	return t.Partitions[p.ID], true
 }
 
+// Assignments iterates over the decisions about all partitions, in order. Their slices must not be
+// changed.
+func (i *Image) Assignments() iter.Seq2[topic.Partition, replica.Assignment] {
+	return func(yield func(topic.Partition, replica.Assignment) bool) {
+		for _, name := range i.Topics() {
+			for id, a := range i.topics[name].Partitions {
+				if !yield(topic.Partition{Topic: name, ID: id}, a) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// ReplicasOn returns the partitions of which a broker has a replica, in order.
+func (i *Image) ReplicasOn(id replica.BrokerID) []topic.Partition {
+	var all []topic.Partition
+	for p, a := range i.Assignments() {
+		if slices.Contains(a.Replicas, id) {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
 // Check says what is wrong with a partition that there is not.
 //
 // Errors: *topic.UnknownError, *topic.PartitionError.

@@ -92,7 +92,7 @@ var logBugs = []change{
 	{"commit-unchecked", "takes a commit that goes back", "service/groups.go",
 		"if was, ok := h.committed[p]; ok && offset < was && !reset {", "if was, ok := h.committed[p]; false && ok && offset < was && !reset {"},
 	{"register-keeps-the-epoch", "lets a leader that starts again lead in its old epoch", "controller/manual.go",
-		"					a.LeaderEpoch = epoch\n", "					_ = epoch\n"},
+		"			out = append(out, assignedIn(image, p, next))\n", "			next.LeaderEpoch = a.LeaderEpoch\n			out = append(out, assignedIn(image, p, next))\n"},
 	{"rot-taken-for-a-torn-tail", "cuts what no crash can have torn", "commitlog/torn.go",
 		"		if lostSector(buf[:whole], at) {", "		if true {"},
 	{"new-although-marked", "takes a log without a checkpoint for new, whatever its mark says", "commitlog/recover.go",

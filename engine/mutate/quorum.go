@@ -40,7 +40,7 @@ var quorumBugs = []change{
 	{"move-ends-early", "lets the old replicas go before the new ones have caught up", "controller/reassign.go",
 		"func(id replica.BrokerID) bool { return !slices.Contains(a.ISR, id) }) {", "func(id replica.BrokerID) bool { return !slices.Contains(a.Replicas, id) }) {"},
 	{"move-keeps-the-epoch", "moves a partition in the leader epoch that did not know of the new replicas", "controller/reassign.go",
-		"	next, err := ledBy(a, a.Leader)\n	if err != nil {\n		return nil, err\n	}\n	next.Origin", "	next, err := ledBy(a, a.Leader)\n	if err != nil {\n		return nil, err\n	}\n	next.LeaderEpoch = a.LeaderEpoch\n	next.Origin"},
+		"	next.Replicas = slices.Clone(replicas)\n", "	next.LeaderEpoch = a.LeaderEpoch\n	next.Replicas = slices.Clone(replicas)\n"},
 	{"unfit-in-sync", "has a replica in sync that its broker cannot use", "controller/decisions.go",
 		"(!image.Usable(id) || unfit(id))", "!image.Usable(id)"},
 	{"second-cluster", "forms a cluster with those that are there", "controller/quorum/formation.go",

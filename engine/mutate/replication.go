@@ -30,7 +30,7 @@ var replicationBugs = []change{
 		"p.end >= r.hw && p.end >= r.lead.start && (p.verified", "(p.verified"},
 	{"pass-over-proposed", "does not wait for a replica that the controller may already have added to the ISR", "replica/leader.go",
 		"		ids = append(ids, r.lead.proposed.ISR...)", ""},
-	{"stale-proposal", "takes a proposal that is based on a decision that was replaced", "controller/manual.go",
+	{"stale-proposal", "takes a proposal that is based on a decision that was replaced", "controller/decisions.go",
 		"a.Version != old.Version+1 || a.LeaderEpoch != old.LeaderEpoch || a.Leader != old.Leader ||", ""},
 	{"never-retry", "a follower that was refused never asks again", "replica/follower.go",
 		"	if !r.cfg.Explicit && r.cfg.Retry > 0 {\n		f.deadline = r.now.Add(r.cfg.Retry)\n	}\n	r.finish(why)", "	r.finish(why)"},

@@ -107,7 +107,7 @@ func Open(cfg Config) (*Service, error) {
 			s.logger.Error("what is left of a deleted topic could not be removed", "topic", name, "error", err)
 		}
 	}
-	s.node.OpenReplicas(replicasOf(image, cfg.ID)...)
+	s.node.OpenReplicas(image.ReplicasOn(cfg.ID)...)
 	s.publish()
 	return s, nil
 }
@@ -143,19 +143,6 @@ func (s *Service) standing(p Partition) (controller.Standing, bool) {
 	return controller.Standing{Partition: p, LastEpoch: r.LastEpoch, LogEndOffset: r.LogEndOffset, Passing: passing}, r.Err == nil
 }
 
-// replicasOf returns the partitions of which a broker has a replica, in order.
-func replicasOf(image *metadata.Image, id BrokerID) []Partition {
-	var all []Partition
-	for _, name := range image.Topics() {
-		for i, a := range image.Topic(name).Partitions {
-			if slices.Contains(a.Replicas, id) {
-				all = append(all, Partition{Topic: name, ID: i})
-			}
-		}
-	}
-	return all
-}
-
 // ID is the broker's id.
 func (s *Service) ID() BrokerID { return s.cfg.ID }
 
@@ -170,6 +157,14 @@ func (s *Service) Controller() string { return s.cfg.Controller }
 
 // ControllerID is the broker that topics are made and failovers called on; None: any.
 func (s *Service) ControllerID() BrokerID { return s.view.Load().boss }
+
+// elsewhere is what to answer to a command that another broker takes; nil where this one does.
+func (s *Service) elsewhere(message string) error {
+	if id := s.ControllerID(); id != replica.None && id != s.cfg.ID {
+		return &Error{Code: NotCoordinator, Leader: int32(id), Message: message}
+	}
+	return nil
+}
 
 // Quorum calls done with what the quorum is like, as far as this broker knows; nil where no
 // majority decides.
@@ -257,7 +252,8 @@ func (s *Service) step(input func(now time.Time) []controller.Effect) {
 // publish shows what the controller has decided. It is called on control.
 func (s *Service) publish() {
 	v := &view{image: s.controller.Image(), left: s.controller.Left(), boss: s.controller.ControllerID()}
-	v.retired = s.cfg.kind.Journal && s.leaving.Load() && !v.image.Usable(s.cfg.ID)
+	self, _ := v.image.Broker(s.cfg.ID)
+	v.retired = s.leaving.Load() && self.Fenced
 	if old := s.view.Load(); old == nil || !s.same(old, v) {
 		v.alive = map[BrokerID]bool{}
 		for _, id := range s.cfg.Brokers {

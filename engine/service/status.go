@@ -162,8 +162,8 @@ func partitionStatus(a replica.Assignment, replicas []ReplicaStatus) PartitionSt
 // LeaderAvailable, NoEligible, Diverged, BadRequest (nothing is decided by command),
 // Unavailable.
 func (s *Service) Failover(p Partition, done func(controller.FailoverResult, error)) {
-	if id := s.ControllerID(); id != replica.None && id != s.cfg.ID {
-		done(controller.FailoverResult{}, &Error{Code: NotCoordinator, Leader: int32(id), Message: "decisions are made on another broker"})
+	if err := s.elsewhere("decisions are made on another broker"); err != nil {
+		done(controller.FailoverResult{}, err)
 		return
 	}
 	s.command(func(now time.Time, id uint64) []controller.Effect { return s.controller.Failover(now, id, p) },
@@ -177,8 +177,8 @@ func (s *Service) Failover(p Partition, done func(controller.FailoverResult, err
 // Errors: UnknownPartition, NotCoordinator (another broker decides), BadRequest (what is wrong
 // with the brokers, nothing is under way, or the controller does not move partitions), Unavailable.
 func (s *Service) Reassign(p Partition, to []BrokerID, done func(error)) {
-	if id := s.ControllerID(); id != replica.None && id != s.cfg.ID {
-		done(&Error{Code: NotCoordinator, Leader: int32(id), Message: "decisions are made on another broker"})
+	if err := s.elsewhere("decisions are made on another broker"); err != nil {
+		done(err)
 		return
 	}
 	s.command(func(now time.Time, id uint64) []controller.Effect { return s.controller.Reassign(now, id, p, to) },

@@ -112,8 +112,8 @@ func (s *Service) makeTopic(spec controller.TopicSpec, done func(*metadata.Topic
 	if spec.Partitioner == "" {
 		spec.Partitioner = topic.Murmur2.Name()
 	}
-	if id := s.ControllerID(); id != replica.None && id != s.cfg.ID {
-		done(nil, &Error{Code: NotCoordinator, Leader: int32(id), Message: "topics are made on the broker that keeps the decisions"})
+	if err := s.elsewhere("topics are made on the broker that keeps the decisions"); err != nil {
+		done(nil, err)
 		return
 	}
 	s.command(func(now time.Time, id uint64) []controller.Effect { return s.controller.CreateTopic(now, id, spec) }, func(d controller.Done) {
@@ -138,8 +138,8 @@ func (s *Service) ChangeTopic(change controller.TopicChange, done func(error)) {
 		done(badRequest("topic %q is the broker's own", change.Name))
 		return
 	}
-	if id := s.ControllerID(); id != replica.None && id != s.cfg.ID {
-		done(&Error{Code: NotCoordinator, Leader: int32(id), Message: "topics are changed on the broker that keeps the decisions"})
+	if err := s.elsewhere("topics are changed on the broker that keeps the decisions"); err != nil {
+		done(err)
 		return
 	}
 	s.command(func(now time.Time, id uint64) []controller.Effect { return s.controller.ChangeTopic(now, id, change) }, func(d controller.Done) {

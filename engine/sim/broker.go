@@ -325,19 +325,15 @@ func (w *world) person() {
 	if !keeper.up {
 		return
 	}
-	image := keeper.service.Image()
-	for _, name := range image.Topics() {
-		for i, a := range image.Topic(name).Partitions {
-			p := topic.Partition{Topic: name, ID: i}
-			if !w.unreachable(a.Leader) && !w.troubled(a.Leader) {
-				continue
-			}
-			keeper.service.Failover(p, func(f controller.FailoverResult, err error) {
-				if err == nil {
-					w.note("failover of %s from %d to %d, epoch %d, in sync %v", p, f.Old, f.New, f.LeaderEpoch, f.ISR)
-				}
-			})
+	for p, a := range keeper.service.Image().Assignments() {
+		if !w.unreachable(a.Leader) && !w.troubled(a.Leader) {
+			continue
 		}
+		keeper.service.Failover(p, func(f controller.FailoverResult, err error) {
+			if err == nil {
+				w.note("failover of %s from %d to %d, epoch %d, in sync %v", p, f.Old, f.New, f.LeaderEpoch, f.ISR)
+			}
+		})
 	}
 }
 

@@ -28,14 +28,7 @@ func (c *Controller) replicas() []controller.Partition {
 	if b.ownOf == c.image {
 		return b.own
 	}
-	b.own, b.ownOf = nil, c.image
-	for _, name := range c.image.Topics() {
-		for i, a := range c.image.Topic(name).Partitions {
-			if slices.Contains(a.Replicas, c.cfg.ID) {
-				b.own = append(b.own, controller.Partition{Topic: name, ID: i})
-			}
-		}
-	}
+	b.own, b.ownOf = c.image.ReplicasOn(c.cfg.ID), c.image
 	return b.own
 }
 
@@ -81,15 +74,11 @@ func (c *Controller) acknowledged(from replica.BrokerID, q controller.BrokerHear
 // missing, and that nobody needs since others have all of it, are begun anew.
 func (c *Controller) unusable() (parts []controller.Partition) {
 	for _, p := range c.replicas() {
-		if c.cfg.Usable != nil && c.cfg.Usable(p) {
+		if c.cfg.Usable(p) {
 			delete(c.broker.remade, p)
 			continue
 		}
-		s, ok := c.cfg.Standing(p)
-		if ok {
-			delete(c.broker.remade, p)
-			continue
-		}
+		s, _ := c.cfg.Standing(p)
 		parts = append(parts, p)
 		if a, decided := c.image.Assignment(p); decided && !s.Passing {
 			c.remake(p, a)
@@ -146,10 +135,8 @@ func (c *Controller) follow(old, next *metadata.Image) {
 
 // decideAll hands this broker's replicas the present decisions.
 func (c *Controller) decideAll() {
-	for _, name := range c.image.Topics() {
-		for i, a := range c.image.Topic(name).Partitions {
-			c.decide(controller.Partition{Topic: name, ID: i}, a)
-		}
+	for p, a := range c.image.Assignments() {
+		c.decide(p, a)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -88,18 +89,8 @@ func (c *Controller) loseOffice() {
 	for _, do := range o.waiting {
 		do()
 	}
-	for _, id := range slices.Sorted(keys(o.pending)) {
+	for _, id := range slices.Sorted(maps.Keys(o.pending)) {
 		o.pending[id](&controller.UnsureError{})
-	}
-}
-
-func keys[K comparable, V any](m map[K]V) func(func(K) bool) {
-	return func(yield func(K) bool) {
-		for k := range m {
-			if !yield(k) {
-				return
-			}
-		}
 	}
 }
 

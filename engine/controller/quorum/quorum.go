@@ -100,6 +100,9 @@ func New(cfg controller.Config, journal []record.Record) (*Controller, error) {
 	if cfg.SnapshotAfter == 0 {
 		cfg.SnapshotAfter = defaultSnapshots
 	}
+	if cfg.Usable == nil {
+		cfg.Usable = func(p controller.Partition) bool { _, ok := cfg.Standing(p); return ok }
+	}
 	s, err := read(journal)
 	if err != nil {
 		return nil, err
