@@ -238,11 +238,22 @@ func (l *Log) checkFrame(f *record.Frame, expected int64) error {
 	return nil
 }
 
-// lastNonZero returns the position after the last byte in [from, to) that is not zero, or from.
+// lastNonZero returns the position after the last byte in [from, to) that is not zero, or
+// from. What was never written, as most of a preallocated segment, is not read.
 func lastNonZero(f vfs.File, from, to int64) (int64, error) {
-	buf := make([]byte, min(scanWindow, to-from))
+	var buf []byte
 	last := from
 	for at := from; at < to; {
+		written, err := f.NextData(at)
+		if err != nil {
+			return last, err
+		}
+		if at = max(at, written); at >= to {
+			break
+		}
+		if buf == nil {
+			buf = make([]byte, min(scanWindow, to-at))
+		}
 		n, err := f.ReadAt(buf[:min(int64(len(buf)), to-at)], at)
 		if n == 0 && err != nil {
 			if err == io.EOF {

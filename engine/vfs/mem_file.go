@@ -104,6 +104,32 @@ func (f *memFile) Size() (int64, error) {
 	return int64(len(f.node.now)), nil
 }
 
+// NextData knows of blocks, as disks do.
+func (f *memFile) NextData(from int64) (int64, error) {
+	f.fs.mu.Lock()
+	defer f.fs.mu.Unlock()
+	switch {
+	case f.closed:
+		return 0, pathError("seek", f.name, fs.ErrClosed)
+	case from < 0:
+		return 0, pathError("seek", f.name, fs.ErrInvalid)
+	}
+	size := int64(len(f.node.now))
+	for at := from; at < size; {
+		end := min(at-at%dataBlock+dataBlock, size)
+		if string(f.node.now[at:end]) != zeroBlock[:end-at] {
+			return at, nil
+		}
+		at = end
+	}
+	return size, nil
+}
+
+// dataBlock is the unit in which NextData looks.
+const dataBlock = 4096
+
+var zeroBlock = string(make([]byte, dataBlock))
+
 func (f *memFile) Close() error {
 	f.fs.mu.Lock()
 	defer f.fs.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"path/filepath"
+	"runtime"
 	"syscall"
 	"testing"
 
@@ -79,6 +80,26 @@ func TestFileSystems(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, int64(7), size)
 			require.NoError(t, f.Sync())
+			at6, err := f.NextData(6)
+			require.NoError(t, err)
+			assert.Equal(t, int64(6), at6)
+			require.NoError(t, f.Truncate(1<<20+1))
+			_, err = f.WriteAt([]byte("!"), 1<<20)
+			require.NoError(t, err)
+			next, err := f.NextData(100 << 10)
+			require.NoError(t, err)
+			assert.LessOrEqual(t, next, int64(1<<20), "what is written is not skipped")
+			if runtime.GOOS == "linux" {
+				assert.Equal(t, int64(1<<20), next, "a hole of a megabyte is")
+			}
+			require.NoError(t, f.Truncate(1<<20))
+			next, err = f.NextData(100 << 10)
+			require.NoError(t, err)
+			assert.LessOrEqual(t, next, int64(1<<20), "nothing comes after: the end, or where it asked")
+			next, err = f.NextData(1 << 20)
+			require.NoError(t, err)
+			assert.Equal(t, int64(1<<20), next)
+			require.NoError(t, f.Truncate(7))
 
 			ro, err := fsys.OpenRead(at("x"))
 			require.NoError(t, err)

@@ -123,6 +123,8 @@ func (f osFile) Size() (int64, error) {
 	return info.Size(), nil
 }
 
+func (f osFile) NextData(from int64) (int64, error) { return nextData(f, from) }
+
 // Sync also notices that the file was removed: what is written to it then is lost with the
 // process.
 func (f osFile) Sync() error {

@@ -45,6 +45,10 @@ type File interface {
 	io.WriterAt
 	io.Closer
 	Size() (int64, error)
+	// NextData returns the first position, from one on, at which something was written; all
+	// before it are zeros. It is the file's size where there is none. A file system that does
+	// not know answers with the position it was asked for.
+	NextData(from int64) (int64, error)
 	// Truncate cuts the file or extends it with zeros.
 	Truncate(size int64) error
 	// Sync makes the file's bytes and size durable. After an error nothing is known of
