@@ -153,7 +153,7 @@ func (l *Log) refusal() error {
 // commitQueued is a whole round for one log, when its round lock is free.
 func (l *Log) commitQueued() {
 	l.round.Lock()
-	l.endRound(l.beginRound())
+	l.endRound(l.beginRound(), false)
 }
 
 // beginRound takes what is queued and writes it. The round lock is held, and stays so
@@ -171,14 +171,15 @@ func (l *Log) beginRound() *cohort {
 	return co
 }
 
-// endRound syncs what beginRound wrote, shows it to readers and answers the writers.
-func (l *Log) endRound(co *cohort) {
+// endRound syncs what beginRound wrote, unless it was flushed with others, shows it to
+// readers and answers the writers.
+func (l *Log) endRound(co *cohort, flushed bool) {
 	defer l.round.Unlock()
 	if len(co.frames) == 0 { // the round before this one already took what was queued
 		return
 	}
 	if co.err == nil {
-		co.err = l.syncRound()
+		co.err = l.syncRound(flushed)
 	}
 	if co.err != nil {
 		l.poison(co.err)
@@ -194,7 +195,7 @@ func (l *Log) endRound(co *cohort) {
 }
 
 // syncRound makes the active segment durable, if the policy says so, and notes it.
-func (l *Log) syncRound() error {
+func (l *Log) syncRound(flushed bool) error {
 	switch l.opt.Sync {
 	case SyncOS:
 		return nil
@@ -205,14 +206,17 @@ func (l *Log) syncRound() error {
 		}
 		return nil
 	}
-	return l.syncActive()
+	return l.syncActive(flushed)
 }
 
-// syncActive syncs the active segment and notes its end in the mark. The round lock is held.
-func (l *Log) syncActive() error {
+// syncActive syncs the active segment, unless it was flushed with others, and notes its end
+// in the mark. The round lock is held.
+func (l *Log) syncActive(flushed bool) error {
 	s := l.active
-	if err := s.file.Sync(); err != nil {
-		return err
+	if !flushed {
+		if err := s.file.Sync(); err != nil {
+			return err
+		}
 	}
 	l.stats.syncs.Add(1)
 	l.unsynced = false
@@ -223,6 +227,9 @@ func (l *Log) syncActive() error {
 		}
 		l.checkpointed, both = s.size, true
 	}
+	if l.unnoted++; flushed && !both && l.unnoted < noteEvery && !l.strictTail() {
+		return nil
+	}
 	if err := l.note(false, both); err != nil || !l.strictTail() {
 		return err
 	}
@@ -232,9 +239,16 @@ func (l *Log) syncActive() error {
 	return l.mark.file.Sync()
 }
 
+// noteEvery is how many rounds may pass between two notes in the mark where many files are
+// flushed together: a mark a file would double their number. What is above the mark is
+// found by its checksums; it is only when the end of a file went missing, cut between two
+// frames, that nothing tells.
+const noteEvery = 16
+
 // note writes how far the active segment is durable.
 func (l *Log) note(clean, both bool) error {
 	s := l.active
+	l.unnoted = 0
 	return l.mark.note(mark{segment: s.base, position: s.size, next: s.end, clean: clean, loose: l.loose()}, both)
 }
 

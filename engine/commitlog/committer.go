@@ -16,11 +16,13 @@ import (
 // and runs rounds until the queue is empty.
 //
 // Logs given the same Committer share its rounds: their files are written one after
-// another and synced together.
+// another, and made durable together where the file system can (see vfs.Flusher).
 type Committer struct {
 	// patience is how long a round waits for a log's sync before it goes on without it; 0:
 	// for as long as it takes.
 	patience time.Duration
+
+	flush flush // used by rounds only, of which there is one at a time
 
 	mu       sync.Mutex
 	running  bool
@@ -122,37 +124,33 @@ func (c *Committer) round() {
 		l.enlisted = false
 	}
 	c.mu.Unlock()
-	// One after another the files are written, then synced at the same time: the file
-	// system joins syncs that wait for the same journal commit. A log that is busy, being
-	// compacted, say, is served when it is free; the others do not wait for it.
+	// One after another the files are written, then made durable together, or synced at the
+	// same time. A log that is busy, being compacted, say, is served when it is free; the
+	// others do not wait for it.
 	if len(logs) == 1 && c.patience == 0 {
 		l := logs[0]
 		if l.round.TryLock() {
-			l.endRound(l.beginRound())
+			l.endRound(l.beginRound(), false)
 		} else {
 			go l.commitQueued()
 		}
 		return
 	}
-	var begun []*Log
-	var cohorts []*cohort
+	together := c.flush.prepare(logs)
+	var begun []begunRound
 	for _, l := range logs {
 		if !l.round.TryLock() {
 			go l.commitQueued()
 			continue
 		}
-		begun, cohorts = append(begun, l), append(cohorts, l.beginRound())
-	}
-	var wg sync.WaitGroup
-	for i, l := range begun {
-		wg.Go(func() { l.endRound(cohorts[i]) })
+		begun = append(begun, begunRound{log: l, cohort: l.beginRound()})
 	}
 	if c.patience == 0 {
-		wg.Wait()
+		c.flush.end(begun, together)
 		return
 	}
 	all := make(chan struct{})
-	go func() { wg.Wait(); close(all) }()
+	go func() { c.flush.end(begun, together); close(all) }()
 	enough := time.NewTimer(c.patience)
 	defer enough.Stop()
 	select {

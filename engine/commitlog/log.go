@@ -39,6 +39,7 @@ type Log struct {
 	checkpointed int64 // size of the active segment when its index was last saved
 	epoch        int32 // leader epoch that the next batch gets
 	id           uint64
+	unnoted      int   // rounds since the mark was written
 	unsynced     bool  // written bytes wait for a sync (SyncInterval)
 	cuts         int64 // truncations and resets since Open
 	compactedTo  int64 // CompactRipe has compacted what lies below
@@ -183,7 +184,7 @@ func (l *Log) Sync() error {
 	if l.opt.Sync == SyncInterval && !l.unsynced {
 		return nil
 	}
-	if err := l.syncActive(); err != nil {
+	if err := l.syncActive(false); err != nil {
 		l.poison(err)
 		return &PoisonedError{Dir: l.dir, Cause: err}
 	}

@@ -100,7 +100,7 @@ func (l *Log) AppendReplica(frames []byte, epoch int32) (int64, error) {
 	}
 	next := co.frames[len(co.frames)-1].next
 	co.err = l.writeFrames(co)
-	l.endRound(co)
+	l.endRound(co, false)
 	return next, co.err
 }
 

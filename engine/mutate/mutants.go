@@ -87,6 +87,8 @@ var logBugs = []change{
 		"	cp.Segments[i].Compacted = &size\n", "	_ = size\n"},
 	{"atomic-write-unsynced", "renames a file before its bytes are durable", "vfs/vfs.go",
 		"if err := f.Sync(); err != nil {", "if err := error(nil); err != nil {"},
+	{"failed-flush-believed", "takes a flush that failed for one that worked", "commitlog/flush.go",
+		"flusher.Flush(activeFiles(begun)) == nil", "(flusher.Flush(activeFiles(begun)) == nil || true)"},
 	{"watermark-kept-above-the-cut", "leaves the saved high watermark above a log that was cut", "node/driver.go",
 		"return d.node.marks.lower(d.partition, from)", "return nil"},
 	{"commit-unchecked", "takes a commit that goes back", "service/groups.go",

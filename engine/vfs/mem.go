@@ -22,6 +22,9 @@ import (
 type Mem struct {
 	// BlockSize is the unit in which unsynced bytes reach the disk or do not; 0 is 4 KiB.
 	BlockSize int
+	// Flushes lets OpenFlusher work: one OpSync, of the flusher's directory, stands for all
+	// files that are flushed.
+	Flushes bool
 	// Before, if set, is called before each operation that changes something. An error
 	// makes the operation fail: see Op. It must not use the file system.
 	Before func(Op) error
@@ -104,6 +107,15 @@ type inode struct {
 	durable []byte
 	pending []dataOp // changes to durable that a Sync would make
 	removed bool     // it has no name any more
+	failed  error    // bytes of it could not be written, which its next sync is to tell
+}
+
+// sync makes what was written durable.
+func (n *inode) sync() {
+	for _, op := range n.pending {
+		n.durable = op.apply(n.durable)
+	}
+	n.pending = nil
 }
 
 // dataOp is a write at a position, or a truncation to it when data is nil.

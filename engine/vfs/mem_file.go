@@ -1,6 +1,7 @@
 package vfs
 
 import (
+	"cmp"
 	"io"
 	"io/fs"
 	"slices"
@@ -62,10 +63,10 @@ func (f *memFile) Truncate(size int64) error {
 
 func (f *memFile) Sync() error {
 	return f.change("sync", OpSync, 0, func(injected error) error {
+		injected = cmp.Or(injected, f.node.failed)
+		f.node.failed = nil
 		if injected == nil {
-			for _, op := range f.node.pending {
-				f.node.durable = op.apply(f.node.durable)
-			}
+			f.node.sync()
 		}
 		f.node.pending = nil
 		if injected == nil && f.node.removed {
