@@ -36,14 +36,14 @@ func (l *Log) KeepAside(from int64) (string, error) {
 	}
 	var frames []byte
 	for next := from; next < l.EndOffset() && len(frames) < maxCutBytes; {
-		c, err := l.ReadChunk(frames, next, l.EndOffset(), 1<<20)
+		c, err := l.ReadChunk(next, l.EndOffset(), 1<<20)
 		if err != nil {
 			return "", err
 		}
 		if c.Next == next {
 			break
 		}
-		frames, next = c.Frames, c.Next
+		frames, next = append(frames, c.Frames...), c.Next
 	}
 	old, err := asides(l.fs, l.dir)
 	if err != nil {

@@ -29,8 +29,8 @@ type flush struct {
 
 const (
 	longFlush    = 5 * time.Millisecond // what is shorter is no trouble, whatever syncs cost
-	measureEvery = 1024 // rounds, of which one is synced file by file to see what that costs
-	maxBackoff   = 4096 // rounds
+	measureEvery = 1024                 // rounds, of which one is synced file by file to see what that costs
+	maxBackoff   = 4096                 // rounds
 )
 
 // begunRound is a log's part in a round, written and not durable yet.

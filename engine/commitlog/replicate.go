@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"sync"
 
 	"logbook/engine/record"
 )
@@ -19,24 +18,26 @@ type Chunk struct {
 	Frames     []byte // as stored; empty at the log end
 }
 
-// ReadChunk reads whole frames from the one that holds an offset on: as many as fit max
-// bytes, at least one, and none of another leader epoch or from limit on. At the log end,
-// or at limit, the chunk is empty. The frames are appended to buf. It may be asked for what
-// lies between FirstOffset and the log start: a replica copies whole frames.
+// ReadChunk reads whole frames from the one that holds an offset on: at most max bytes but
+// at least one frame, and none of another leader epoch or from limit on. It may stop earlier,
+// where a segment ends. At the log end, or at limit, the chunk is empty. Its bytes are the
+// caller's. It may be asked for what lies between FirstOffset and the log start: a replica
+// copies whole frames.
 //
 // Errors: those of Reader.Next.
-func (l *Log) ReadChunk(buf []byte, from, limit int64, max int) (Chunk, error) {
-	return l.readChunk(buf, from, limit, max, true)
+func (l *Log) ReadChunk(from, limit int64, max int) (Chunk, error) {
+	return l.readChunk(from, limit, max, true)
 }
 
 // ReadFrames is ReadChunk for consumers: the frames may be of several leader epochs, and
 // Chunk.Epoch is the first one's.
-func (l *Log) ReadFrames(buf []byte, from, limit int64, max int) (Chunk, error) {
-	return l.readChunk(buf, from, limit, max, false)
+func (l *Log) ReadFrames(from, limit int64, max int) (Chunk, error) {
+	return l.readChunk(from, limit, max, false)
 }
 
-func (l *Log) readChunk(buf []byte, from, limit int64, max int, oneEpoch bool) (Chunk, error) {
-	c := Chunk{Base: from, Next: from, Epoch: l.epochAt(from), Frames: buf}
+// readChunk reads once, into the bytes that it returns, and checks the frames there.
+func (l *Log) readChunk(from, limit int64, max int, oneEpoch bool) (Chunk, error) {
+	c := Chunk{Base: from, Next: from, Epoch: l.epochAt(from)}
 	v := l.view.Load()
 	lowest := v.start
 	if oneEpoch {
@@ -45,31 +46,34 @@ func (l *Log) readChunk(buf []byte, from, limit int64, max int, oneEpoch bool) (
 	if from < lowest || from > v.end {
 		return c, &OffsetOutOfRangeError{Offset: from, Start: v.start, End: v.end}
 	}
-	p := chunkReaders.Get().(*Reader)
-	defer chunkReaders.Put(p)
-	*p = Reader{log: l, next: from, whole: oneEpoch, scan: scanner{buf: p.scan.buf[:0]}}
-	for c.Next < limit {
-		f, err := p.Next()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			return c, err
-		}
-		have := len(c.Frames) - len(buf)
-		if have > 0 && (have+len(f.Bytes) > max || oneEpoch && l.epochAt(f.BaseOffset) != c.Epoch) || f.NextOffset() > limit {
-			break
-		}
-		if have == 0 {
-			c.Base, c.Epoch = f.BaseOffset, l.epochAt(f.BaseOffset)
-		}
-		c.Frames = append(c.Frames, f.Bytes...)
-		c.Next = f.NextOffset()
+	if from >= limit {
+		return c, nil
 	}
+	// The index knows the place but for the distance of its entries.
+	r := Reader{log: l, next: from, whole: oneEpoch, scan: scanner{window: max + int(l.opt.IndexBytes)}}
+	f, err := r.Next()
+	if err == io.EOF || err == nil && f.NextOffset() > limit {
+		return c, nil
+	}
+	if err != nil {
+		return c, err
+	}
+	c.Base, c.Epoch, c.Next = f.BaseOffset, l.epochAt(f.BaseOffset), f.NextOffset()
+	first := r.scan.lo - len(f.Bytes)
+	last := r.scan.lo
+	for c.Next < limit && r.scan.holds() {
+		f, err := r.scan.next()
+		if err != nil || f.NextOffset() > limit || f.NextOffset() > r.bound || r.scan.lo-first > max || oneEpoch && l.epochAt(f.BaseOffset) != c.Epoch {
+			break // damage is told to who begins there
+		}
+		if f.BaseOffset != c.Next && (f.BaseOffset < c.Next || !l.compacted.Load()) {
+			break
+		}
+		c.Next, last = f.NextOffset(), r.scan.lo
+	}
+	c.Frames = r.scan.buf[first:last:last]
 	return c, nil
 }
-
-var chunkReaders = sync.Pool{New: func() any { return new(Reader) }}
 
 // AppendReplica stores frames exactly as another log stored them: their offsets must
 // follow this log's end, and epoch is the leader epoch that they were appended in there.

@@ -61,6 +61,13 @@ func (s *scanner) next() (record.Frame, error) {
 	}
 }
 
+// holds reports whether the next frame, or what is none, has been read already.
+func (s *scanner) holds() bool {
+	window := s.buf[s.lo:s.hi]
+	need, err := s.format.FrameSize(window)
+	return err == nil && need <= len(window)
+}
+
 // fill makes at least need bytes available after lo, and as many more as fit. need is
 // never more than what is left of the range, which bounds what it allocates.
 func (s *scanner) fill(need int) error {

@@ -144,10 +144,11 @@ func (c *conn) fetch(q *kmsg.FetchRequest) *kmsg.FetchResponse {
 		}
 		return r
 	}
+	want.MaxBytes, want.MinBytes = total, int(q.MinBytes)
 	if !failed && q.MinBytes > 0 {
 		want.MaxWait = time.Duration(q.MaxWaitMillis) * time.Millisecond
 	}
-	got := c.fetchEnough(want, int(q.MinBytes))
+	got := await(func(done func([]service.Fetched)) { c.f.svc.Fetch(want, done) })
 	for i, f := range got {
 		rp := &r.Topics[places[i].topic].Partitions[places[i].partition]
 		rp.ErrorCode = number(f.Err)
@@ -158,36 +159,11 @@ func (c *conn) fetch(q *kmsg.FetchRequest) *kmsg.FetchResponse {
 			continue
 		}
 		rp.HighWatermark, rp.LastStableOffset, rp.LogStartOffset = f.Look.HighWatermark, f.Look.HighWatermark, f.Look.LogStartOffset
-		if rp.ErrorCode == 0 && (total > 0) {
+		if rp.ErrorCode == 0 && f.Frames != nil {
 			rp.RecordBatches = f.Frames
-			if f.Frames == nil {
-				rp.RecordBatches = []byte{}
-			}
-			total -= len(f.Frames)
 		}
 	}
 	return r
-}
-
-// fetchEnough fetches until there are so many bytes, or the wait is over.
-func (c *conn) fetchEnough(want service.Fetch, least int) []service.Fetched {
-	deadline := time.Now().Add(want.MaxWait)
-	for {
-		got := await(func(done func([]service.Fetched)) { c.f.svc.Fetch(want, done) })
-		n, over := 0, false
-		for _, f := range got {
-			n += len(f.Frames)
-			over = over || f.Err != nil
-		}
-		rest := time.Until(deadline)
-		if over || n == 0 || n >= least || rest <= 0 {
-			return got
-		}
-		time.Sleep(min(rest, 5*time.Millisecond)) // there are some, and more may come
-		if want.MaxWait = time.Until(deadline); want.MaxWait < 0 {
-			want.MaxWait = 0
-		}
-	}
 }
 
 // topicName finds the topic of a request, by its name or, in later versions, its id.

@@ -17,7 +17,7 @@ var replicationBugs = []change{
 	{"watermark-past-the-silent", "does not wait for in-sync followers that cannot be reached", "replica/leader.go",
 		"		if p := r.lead.followers[id]; p != nil {\n			if !p.known {", "		if p := r.lead.followers[id]; p != nil && p.failed == \"\" {\n			if !p.known {"},
 	{"read-beyond-watermark", "shows readers what is not safe yet", "node/read.go",
-		"d.log.ReadFrames(nil, from, look.HighWatermark, max)", "d.log.ReadFrames(nil, from, look.LogEndOffset, max)"},
+		"d.log.ReadFrames(from, look.HighWatermark, max)", "d.log.ReadFrames(from, look.LogEndOffset, max)"},
 	{"no-epoch-match", "takes a follower's log for a prefix without asking about epochs", "replica/leader.go",
 		"return epoch, end, epoch == m.LastEpoch && end >= m.Offset", "return epoch, end, true"},
 	{"epoch-ends-late", "takes an epoch to end one record later than it does", "replica/epochs.go",

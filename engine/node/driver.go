@@ -286,7 +286,7 @@ func (d *replicaDriver) observe(kind EventKind, e Event) {
 
 func (d *replicaDriver) sendFrames(e replica.SendFrames) {
 	m := e.Message
-	c, err := d.log.ReadChunk(nil, m.Offset, m.LogEndOffset, e.Max)
+	c, err := d.log.ReadChunk(m.Offset, m.LogEndOffset, e.Max)
 	if err != nil {
 		d.cannotRead(m, err)
 		return

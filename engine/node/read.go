@@ -67,7 +67,7 @@ func (n *Node) Read(p Partition, from int64, max int, known int32) (Look, commit
 		return look, commitlog.Chunk{}, &StaleLeaderError{Partition: p, Broker: n.opt.ID, LeaderEpoch: look.LeaderEpoch, Known: known}
 	}
 	if from < look.HighWatermark || from > look.LogEndOffset {
-		c, err := d.log.ReadFrames(nil, from, look.HighWatermark, max)
+		c, err := d.log.ReadFrames(from, look.HighWatermark, max)
 		return look, c, d.damaged(err)
 	}
 	if !look.Settled {

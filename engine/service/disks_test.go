@@ -73,11 +73,10 @@ func (b *brokers) read(p service.Partition) (out []string) {
 	leader := b.leader(1, p)
 	for from := int64(0); ; {
 		f := b.fetch(leader, service.Fetch{Partitions: []service.FetchPartition{{Partition: p, Offset: from, MaxBytes: 1 << 20}}})[0]
-		got := values(b.t, f)
-		if len(got) == 0 {
+		if f.Next == from {
 			return out
 		}
-		out, from = append(out, got...), f.Next
+		out, from = append(out, values(b.t, f)...), f.Next
 	}
 }
 

@@ -15,7 +15,13 @@ import (
 // Fetch reads partitions, up to their high watermarks.
 type Fetch struct {
 	Partitions []FetchPartition
-	// MaxWait is how long to wait until some partition has a record, at most a minute.
+	// MaxBytes is how much is returned in all; 0 is no limit but the partitions' own. Once
+	// it is reached, what is left of the partitions is looked at and not read. At least one
+	// frame is returned, however large.
+	MaxBytes int
+	// MinBytes is how much is worth an answer; 0 is one frame.
+	MinBytes int
+	// MaxWait is how long to wait for that, at most a minute.
 	MaxWait time.Duration
 }
 
@@ -23,7 +29,7 @@ type Fetch struct {
 type FetchPartition struct {
 	Partition Partition
 	Offset    int64
-	MaxBytes  int // at least one frame is returned, however large
+	MaxBytes  int // a frame that is larger is returned if it is the first
 	// LeaderEpoch is the highest that the reader has heard of; a leader that was replaced
 	// is found out by it.
 	LeaderEpoch int32
@@ -66,8 +72,8 @@ func (f Fetched) Records(from int64) iter.Seq2[record.Record, error] {
 const maxFetchWait = time.Minute
 
 // Fetch reads, and calls done, once, with what it found in each partition, in the order
-// in which they were asked for: as soon as there are records in one of them, or an error,
-// or MaxWait is over. cancel makes it answer at once.
+// in which they were asked for: as soon as there are MinBytes in them, or an error, or
+// MaxWait is over. cancel makes it answer at once.
 //
 // Errors, for each partition: UnknownTopic, UnknownPartition, NotLeader, OutOfRange,
 // Unavailable, Damaged.
@@ -94,6 +100,8 @@ type fetch struct {
 	again   bool // something has changed while it looked
 	ended   bool
 	cancels []func()
+
+	found []Fetched // so far; used by who looks
 }
 
 // look reads every partition, and answers or watches them.
@@ -111,19 +119,19 @@ func (f *fetch) look() {
 	f.cancels = nil
 	f.mu.Unlock()
 	for {
-		out, ready := f.read()
+		next, ready := f.read()
 		f.mu.Lock()
 		if ready || !f.patient {
 			f.ended = true
 			f.mu.Unlock()
 			f.s.timers.stop(f.timer)
-			f.done(out)
+			f.done(f.found)
 			return
 		}
 		if !f.again {
 			f.looking = false
 			f.mu.Unlock()
-			f.watch()
+			f.watch(next)
 			return
 		}
 		f.again = false
@@ -131,9 +139,30 @@ func (f *fetch) look() {
 	}
 }
 
-func (f *fetch) read() (out []Fetched, ready bool) {
-	for _, q := range f.q.Partitions {
-		r := f.s.read(q)
+// read reads what each partition has beyond what was found before: records below the high
+// watermark stay what they are. It returns where each is to be read on.
+func (f *fetch) read() (next []int64, ready bool) {
+	if f.found == nil {
+		f.found = make([]Fetched, len(f.q.Partitions))
+		for i, q := range f.q.Partitions {
+			f.found[i] = Fetched{Partition: q.Partition, Next: q.Offset}
+		}
+	}
+	total := 0
+	for i := range f.found {
+		total += len(f.found[i].Frames)
+	}
+	for i, q := range f.q.Partitions {
+		was := &f.found[i]
+		room := q.MaxBytes - len(was.Frames)
+		if f.q.MaxBytes > 0 {
+			room = min(room, f.q.MaxBytes-total)
+		}
+		if room <= 0 && total > 0 {
+			room = -1
+		}
+		q.Offset = was.Next
+		r := f.s.read(q, room)
 		if is[*node.OffsetNotAvailableError](r.Err) && f.q.MaxWait > 0 {
 			f.mu.Lock()
 			if f.patient {
@@ -141,19 +170,35 @@ func (f *fetch) read() (out []Fetched, ready bool) {
 			}
 			f.mu.Unlock()
 		}
-		ready = ready || r.Err != nil || len(r.Frames) > 0
-		out = append(out, r)
+		total += len(r.Frames)
+		switch {
+		case r.Err != nil && len(was.Frames) > 0: // whoever comes for the rest will hear of it
+			ready = true
+			continue
+		case r.Err != nil:
+			ready = true
+		case len(was.Frames) > 0:
+			r.Frames = append(was.Frames, r.Frames...)
+		}
+		*was = r
 	}
-	return out, ready
+	for _, found := range f.found {
+		next = append(next, found.Next)
+	}
+	return next, ready || total >= max(1, f.q.MinBytes) || f.q.MaxBytes > 0 && total >= f.q.MaxBytes
 }
 
-// read reads a partition.
-func (s *Service) read(q FetchPartition) Fetched {
+// read reads a partition: at most room bytes or one frame, or nothing where room is negative.
+func (s *Service) read(q FetchPartition, room int) Fetched {
 	r := Fetched{Partition: q.Partition, Next: q.Offset}
 	var c commitlog.Chunk
 	err := s.Image().Check(q.Partition)
-	if err == nil {
-		r.Look, c, err = s.node.Read(q.Partition, q.Offset, q.MaxBytes, q.LeaderEpoch)
+	switch {
+	case err != nil:
+	case room < 0:
+		r.Look, err = s.node.Look(q.Partition)
+	default:
+		r.Look, c, err = s.node.Read(q.Partition, q.Offset, room, q.LeaderEpoch)
 	}
 	if err == nil {
 		err = s.leased(q.Partition) // it was when the partition was read
@@ -166,10 +211,10 @@ func (s *Service) read(q FetchPartition) Fetched {
 	return r
 }
 
-// watch looks again when a partition has something new.
-func (f *fetch) watch() {
-	for _, q := range f.q.Partitions {
-		cancel := f.s.node.Watch(q.Partition, q.Offset, func() { f.s.work(f.look) })
+// watch looks again when a partition has something at next or after it.
+func (f *fetch) watch(next []int64) {
+	for i, q := range f.q.Partitions {
+		cancel := f.s.node.Watch(q.Partition, next[i], func() { f.s.work(f.look) })
 		f.mu.Lock()
 		if f.ended || f.looking {
 			f.mu.Unlock()
