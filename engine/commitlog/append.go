@@ -22,17 +22,41 @@ type frameRef struct {
 	timestamp  int64 // newest in the frame, ns
 }
 
-// cohort is what one write and one sync will make durable.
+// cohort is what one round of writes and one sync will make durable.
 type cohort struct {
-	buf     []byte
+	parts   []part        // what is written, one after another
+	free    []byte        // an answered cohort's buffer
 	frames  []frameRef    // their offsets count from 0 until the round assigns base
 	records int64         // offsets covered
 	base    int64         // offset of the first record, once the round has begun
 	done    chan struct{} // closed when err is set and the bytes are durable, or never will be
 	err     error
-	// borrowed: buf is somebody else's, not to be kept.
+	// borrowed: the parts are somebody else's, not to be kept.
 	borrowed bool
 	gaps     bool // format 1: offsets are missing between its frames
+}
+
+// part is bytes that are written together.
+type part struct {
+	buf    []byte
+	frames int // how many there are in it
+}
+
+// largeBatch is the size from which a batch is written as it is: with smaller ones a copy
+// costs less than a system call.
+const largeBatch = 32 << 10
+
+// add takes over a batch's bytes.
+func (co *cohort) add(b *Batch) {
+	n := len(co.parts)
+	if n > 0 && len(b.buf) < largeBatch && len(co.parts[n-1].buf) < largeBatch {
+		last := &co.parts[n-1]
+		last.buf = append(last.buf, b.buf...)
+		last.frames += len(b.frames)
+		return
+	}
+	co.parts = append(co.parts, part{buf: b.buf, frames: len(b.frames)}) // lent: no copy for a lone writer
+	b.buf, co.free = co.free, nil
 }
 
 // Append stores records and returns when they are durable, as Options.Sync defines it.
@@ -101,11 +125,7 @@ func (l *Log) Begin(b *Batch) (Pending, error) {
 	co := l.queue
 	p := Pending{log: l, cohort: co, before: co.records, records: b.records, timestamp: b.timestamp}
 	co.records += b.records
-	if len(co.buf) == 0 {
-		co.buf, b.buf = b.buf, co.buf // the first one lends its buffer: no copy for a lone writer
-	} else {
-		co.buf = append(co.buf, b.buf...)
-	}
+	co.add(b)
 	for _, r := range b.frames {
 		r.base += p.before
 		r.next += p.before
@@ -263,7 +283,10 @@ func (l *Log) strictTail() bool { return l.format != record.V2 && l.opt.Sync == 
 // to a new one where that is full.
 func (l *Log) writeCohort(co *cohort) error {
 	co.base = l.active.end
-	l.format.Assign(co.buf, co.base, l.epoch)
+	next := co.base
+	for _, p := range co.parts {
+		next = l.format.Assign(p.buf, next, l.epoch)
+	}
 	for i := range co.frames {
 		co.frames[i].base += co.base
 		co.frames[i].next += co.base
@@ -273,10 +296,22 @@ func (l *Log) writeCohort(co *cohort) error {
 
 // writeFrames writes frames that have their offsets.
 func (l *Log) writeFrames(co *cohort) error {
+	frames := co.frames
+	for _, p := range co.parts {
+		if err := l.writePart(p.buf, frames[:p.frames]); err != nil {
+			return err
+		}
+		frames = frames[p.frames:]
+	}
+	return nil
+}
+
+// writePart writes frames that stand in one buffer.
+func (l *Log) writePart(buf []byte, frames []frameRef) error {
 	from, first, size := 0, 0, 0
-	for i, r := range co.frames {
+	for i, r := range frames {
 		if full := l.active.size + int64(size); full > 0 && full+int64(r.size) > l.segmentBytes.Load() {
-			if err := l.active.write(co.buf[from:from+size], co.frames[first:i], l.segmentBytes.Load()); err != nil {
+			if err := l.active.write(buf[from:from+size], frames[first:i], l.segmentBytes.Load()); err != nil {
 				return err
 			}
 			if err := l.roll(); err != nil {
@@ -286,7 +321,7 @@ func (l *Log) writeFrames(co *cohort) error {
 		}
 		size += r.size
 	}
-	return l.active.write(co.buf[from:], co.frames[first:], l.segmentBytes.Load())
+	return l.active.write(buf[from:], frames[first:], l.segmentBytes.Load())
 }
 
 // SetSegmentBytes changes the size at which a segment is closed, from the next append on.
@@ -357,8 +392,11 @@ func (l *Log) newCohort() *cohort {
 	if co == nil {
 		co = &cohort{}
 	}
-	return &cohort{buf: co.buf[:0], frames: co.frames[:0], done: make(chan struct{})}
+	return &cohort{free: co.free[:0], parts: co.parts[:0], frames: co.frames[:0], done: make(chan struct{})}
 }
+
+// maxSpare is how large a buffer may be that is kept: there may be thousands of logs.
+const maxSpare = 64 << 10
 
 // recycle keeps an answered cohort's buffers for a later one. Writers still read its
 // done and err, so the cohort itself is not used again.
@@ -367,6 +405,13 @@ func (l *Log) recycle(co *cohort) {
 		return
 	}
 	l.mu.Lock()
-	l.spare = &cohort{buf: co.buf, frames: co.frames}
+	spare := &cohort{parts: co.parts, frames: co.frames}
+	for i := range co.parts {
+		if b := co.parts[i].buf; cap(b) > cap(spare.free) && cap(b) <= maxSpare {
+			spare.free = b
+		}
+		co.parts[i].buf = nil
+	}
+	l.spare = spare
 	l.mu.Unlock()
 }

@@ -120,7 +120,7 @@ func (l *Log) allowGaps() error {
 
 // describeReplica checks frames that are to be stored as they are.
 func (l *Log) describeReplica(frames []byte, epoch int32) (*cohort, error) {
-	co := &cohort{buf: frames, borrowed: true, base: l.active.end, done: make(chan struct{})}
+	co := &cohort{borrowed: true, base: l.active.end, done: make(chan struct{})}
 	next := l.active.end
 	for at := 0; at < len(frames); {
 		f, err := l.format.Parse(frames[at:])
@@ -139,6 +139,7 @@ func (l *Log) describeReplica(frames []byte, epoch int32) (*cohort, error) {
 		co.frames = append(co.frames, frameRef{base: f.BaseOffset, next: next, size: len(f.Bytes), timestamp: record.Nanos(f.MaxTimestamp)})
 		at += len(f.Bytes)
 	}
+	co.parts = []part{{buf: frames, frames: len(co.frames)}}
 	return co, nil
 }
 

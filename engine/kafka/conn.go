@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"bufio"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -10,16 +11,19 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"logbook/engine/admission"
 )
 
 // conn is a client's connection.
 type conn struct {
-	f    *Front
-	net  net.Conn
-	in   *bufio.Reader
-	out  chan *slot // replies, in the order of their requests
-	name string     // the client's id, as it last gave it
-	host string
+	f     *Front
+	net   net.Conn
+	place *admission.Place
+	in    *bufio.Reader
+	out   chan *slot // replies, in the order of their requests
+	name  string     // the client's id, as it last gave it
+	host  string
 
 	user      string // who has proved to be whom
 	mechanism string // of the SASL exchange under way
@@ -30,7 +34,7 @@ type conn struct {
 type slot struct {
 	ready chan struct{} // closed when frame is set
 	frame []byte        // nil: there is none, as after a produce without acknowledgement
-	bytes int64         // of the budget, held until the reply is written
+	bytes int64         // of memory, held until the reply is written
 	fatal error         // the connection ends after it
 	done  chan struct{} // closed when it is written
 }
@@ -40,6 +44,10 @@ const maxPipelined = 64
 
 // What requests may take that carry no records.
 const maxPlainRequest = 4 << 20
+
+// plainGrowth is how much larger such a request may be when it is read: a name takes two
+// bytes on the wire, and a struct and a string in memory.
+const plainGrowth = 25
 
 // errHandled: the connection is over, and there is nothing to say about it.
 var errHandled = errors.New("kafka: the connection is over")
@@ -76,7 +84,8 @@ func (c *conn) write() (failed error) {
 		if failed != nil {
 			c.net.Close() // and the reader notices
 		}
-		c.f.budget.release(s.bytes)
+		c.f.cfg.Memory.Give(s.bytes)
+		c.place.End()
 		s.frame = nil
 		close(s.done)
 	}
@@ -88,7 +97,7 @@ func (c *conn) read() error {
 		_ = c.net.SetReadDeadline(time.Now().Add(c.f.patience(c)))
 		body, held, err := c.frame()
 		if err != nil {
-			c.f.budget.release(held)
+			c.f.cfg.Memory.Give(held)
 			if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
 				return nil
 			}
@@ -96,7 +105,7 @@ func (c *conn) read() error {
 		}
 		h, err := parseHeader(body)
 		if err != nil {
-			c.f.budget.release(held)
+			c.f.cfg.Memory.Give(held)
 			return err
 		}
 		c.name = h.client
@@ -118,28 +127,23 @@ func (c *conn) frame() (body []byte, held int64, err error) {
 		return nil, 0, fmt.Errorf("kafka: a request of %d bytes; they have 8 to %d", n, c.f.cfg.MaxRequest)
 	}
 	_ = c.net.SetReadDeadline(time.Now().Add(c.f.cfg.RequestTimeout)) // it has begun
-	// In steps, so that a length that is announced costs nothing.
-	for step := int64(64 << 10); int64(len(body)) < n; step *= 2 {
-		if len(body) == 0 {
-			if key, err := c.in.Peek(2); err != nil {
-				return nil, held, err
-			} else if kmsg.Key(int16(binary.BigEndian.Uint16(key))) != kmsg.Produce && n > maxPlainRequest {
-				return nil, held, fmt.Errorf("kafka: a request of %d bytes that is no produce; the limit is %d", n, maxPlainRequest)
-			}
-		}
-		more := min(step, n-int64(len(body)))
-		if err := c.f.budget.acquire(more, c.f.cfg.RequestTimeout); err != nil {
-			return nil, held, err
-		}
-		held += more
-		old := len(body)
-		body = append(body, make([]byte, more)...)
-		if _, err := io.ReadFull(c.in, body[old:]); err != nil {
-			return nil, held, err
-		}
+	key, err := c.in.Peek(2)
+	if err != nil {
+		return nil, 0, err
 	}
-	return body, held, nil
+	if kmsg.Key(int16(binary.BigEndian.Uint16(key))) != kmsg.Produce && n > maxPlainRequest {
+		return nil, 0, fmt.Errorf("kafka: a request of %d bytes that is no produce; the limit is %d", n, maxPlainRequest)
+	}
+	ctx, cancel := context.WithTimeout(c.f.ctx, c.f.cfg.RequestTimeout)
+	defer cancel()
+	body, held, err = c.f.cfg.Memory.Read(ctx, c.in, n)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = errBusy
+	}
+	return body, held, err
 }
+
+var errBusy = errors.New("kafka: requests under way take all the memory there is for them")
 
 // header is a request's.
 type header struct {
@@ -203,10 +207,12 @@ func skipTags(b []byte) ([]byte, error) {
 // begin begins a request, and waits for its reply to be written unless it is a produce.
 func (c *conn) begin(h header, held int64) error {
 	s := &slot{ready: make(chan struct{}), done: make(chan struct{}), bytes: held}
+	c.place.Begin()
 	c.out <- s
 	reply := func(resp kmsg.Response) {
 		if resp != nil {
 			s.frame = encode(h, resp)
+			s.bytes += c.f.replyMemory(resp, len(s.frame))
 		}
 		close(s.ready)
 	}
@@ -231,6 +237,16 @@ func (c *conn) begin(h header, held int64) error {
 	}
 	req := kmsg.RequestForKey(h.key)
 	req.SetVersion(h.version)
+	if h.key != int16(kmsg.Produce) { // whose bytes stay where they are
+		decoded := plainGrowth * int64(len(h.body))
+		ctx, cancel := context.WithTimeout(c.f.ctx, c.f.cfg.RequestTimeout)
+		err := c.f.cfg.Memory.Take(ctx, decoded)
+		cancel()
+		if err != nil {
+			return end(errBusy)
+		}
+		s.bytes += decoded
+	}
 	if err := req.ReadFrom(h.body); err != nil {
 		return end(fmt.Errorf("kafka: a request %s that cannot be read: %w", kmsg.NameForKey(h.key), err))
 	}
@@ -248,10 +264,27 @@ func (c *conn) begin(h header, held int64) error {
 	return nil
 }
 
+// replyMemory takes memory for a reply, and returns how much is to be given back once it is
+// written. For what a fetch read, memory was reserved.
+func (f *Front) replyMemory(resp kmsg.Response, size int) int64 {
+	r, ok := resp.(*kmsg.FetchResponse)
+	if !ok {
+		f.cfg.Memory.Use(int64(size))
+		return int64(size)
+	}
+	n := int64(0)
+	for _, t := range r.Topics {
+		for _, p := range t.Partitions {
+			n += int64(len(p.RecordBatches))
+		}
+	}
+	return fetchMemory * n
+}
+
 // encode makes a frame of a reply.
 func encode(h header, resp kmsg.Response) []byte {
 	resp.SetVersion(h.version)
-	b := make([]byte, 8, 256)
+	b := make([]byte, 8, sizeOf(resp))
 	binary.BigEndian.PutUint32(b[4:], uint32(h.correlation))
 	if resp.IsFlexible() && h.key != int16(kmsg.ApiVersions) { // its header stays as it was, so that anybody can read it
 		b = append(b, 0)
@@ -259,4 +292,18 @@ func encode(h header, resp kmsg.Response) []byte {
 	b = resp.AppendTo(b)
 	binary.BigEndian.PutUint32(b, uint32(len(b)-4))
 	return b
+}
+
+// sizeOf is about what a reply takes, so that large ones are not moved while they grow.
+func sizeOf(resp kmsg.Response) int {
+	n := 256
+	if r, ok := resp.(*kmsg.FetchResponse); ok {
+		for _, t := range r.Topics {
+			n += 64 + len(t.Topic)
+			for _, p := range t.Partitions {
+				n += 80 + len(p.RecordBatches)
+			}
+		}
+	}
+	return n
 }

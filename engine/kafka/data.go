@@ -98,6 +98,9 @@ func (c *conn) logStart(p service.Partition) int64 {
 	return look.LogStartOffset
 }
 
+// fetchMemory is how much memory a fetched byte takes: as it was read, and in the reply.
+const fetchMemory = 2
+
 // maxFetch is the most that a fetch returns, whatever the client allows.
 const maxFetch = 50 << 20
 
@@ -148,12 +151,22 @@ func (c *conn) fetch(q *kmsg.FetchRequest) *kmsg.FetchResponse {
 	if !failed && q.MinBytes > 0 {
 		want.MaxWait = time.Duration(q.MaxWaitMillis) * time.Millisecond
 	}
+	memory := c.f.cfg.Memory
+	want.Reserve = func(n int64) int64 {
+		got := memory.TryTake(fetchMemory * n)
+		memory.Give(got % fetchMemory)
+		return got / fetchMemory
+	}
+	want.Release = func(n int64) { memory.Give(fetchMemory * n) }
 	got := await(func(done func([]service.Fetched)) { c.f.svc.Fetch(want, done) })
 	for i, f := range got {
 		rp := &r.Topics[places[i].topic].Partitions[places[i].partition]
 		rp.ErrorCode = number(f.Err)
 		if f.Err == nil {
 			rp.ErrorCode = checkEpoch(epochs[i], f.Look.LeaderEpoch)
+		}
+		if rp.ErrorCode != 0 {
+			want.Release(int64(len(f.Frames)))
 		}
 		if is[*node.NotLeaderError](f.Err) {
 			continue

@@ -14,6 +14,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"logbook/engine/admission"
 	"logbook/engine/service"
 )
 
@@ -32,18 +33,20 @@ type Config struct {
 	AutoCreate bool
 	Partitions int
 
-	MaxConnections int           // 0 is 4096
-	MaxRequest     int64         // bytes; 0 is 100 MiB
-	MaxMemory      int64         // bytes of requests under way; 0 is 256 MiB
-	IdleTimeout    time.Duration // 0 is 10 min
-	RequestTimeout time.Duration // to send a request's bytes, or take a reply's; 0 is 30 s
+	MaxConnections int               // 0 is 4096
+	MaxRequest     int64             // bytes; 0 is 100 MiB
+	Memory         *admission.Memory // for requests and replies under way; nil is 256 MiB
+	IdleTimeout    time.Duration     // 0 is 10 min
+	RequestTimeout time.Duration     // to send a request's bytes, or take a reply's; 0 is 30 s
 }
 
 // Front serves Kafka clients.
 type Front struct {
 	cfg    Config
 	svc    *service.Service
-	budget *budget
+	places *admission.Places
+	ctx    context.Context // ends when the front is closed
+	stop   context.CancelFunc
 	counts [128]atomic.Int64 // requests, by key
 
 	mu     sync.Mutex
@@ -57,13 +60,17 @@ func New(cfg Config) *Front {
 	cfg.Partitions = cmp.Or(cfg.Partitions, 1)
 	cfg.MaxConnections = cmp.Or(cfg.MaxConnections, 4096)
 	cfg.MaxRequest = cmp.Or(cfg.MaxRequest, 100<<20)
-	cfg.MaxMemory = cmp.Or(cfg.MaxMemory, 256<<20)
+	if cfg.Memory == nil {
+		cfg.Memory = admission.NewMemory(256 << 20)
+	}
 	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, 10*time.Minute)
 	cfg.RequestTimeout = cmp.Or(cfg.RequestTimeout, 30*time.Second)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Front{cfg: cfg, svc: cfg.Service, budget: newBudget(cfg.MaxMemory), conns: map[*conn]bool{}}
+	f := &Front{cfg: cfg, svc: cfg.Service, places: admission.NewPlaces(cfg.MaxConnections, time.Now), conns: map[*conn]bool{}}
+	f.ctx, f.stop = context.WithCancel(context.Background())
+	return f
 }
 
 // Serve serves the connections that a listener accepts until it is closed.
@@ -88,9 +95,14 @@ func (f *Front) welcome(nc net.Conn) {
 		nc = tls.Server(nc, f.cfg.TLS)
 	}
 	c := &conn{f: f, net: nc, in: bufio.NewReaderSize(nc, 64<<10), out: make(chan *slot, maxPipelined), trusted: f.cfg.Token == "", host: host}
+	if c.place = f.places.Enter(host, func() { nc.Close() }); c.place == nil {
+		nc.Close()
+		return
+	}
 	f.mu.Lock()
-	if f.closed || len(f.conns) >= f.cfg.MaxConnections {
+	if f.closed {
 		f.mu.Unlock()
+		c.place.Leave()
 		nc.Close()
 		return
 	}
@@ -101,6 +113,7 @@ func (f *Front) welcome(nc net.Conn) {
 		defer f.work.Done()
 		err := c.serve()
 		nc.Close()
+		c.place.Leave()
 		f.mu.Lock()
 		delete(f.conns, c)
 		f.mu.Unlock()
@@ -160,6 +173,7 @@ func (f *Front) Drain(ctx context.Context) {
 
 // Close ends every connection.
 func (f *Front) Close() {
+	f.stop()
 	f.mu.Lock()
 	f.closed = true
 	for c := range f.conns {

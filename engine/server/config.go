@@ -54,7 +54,7 @@ type Config struct {
 
 	MaxConnections int           // 0 is 4096
 	MaxFrame       int           // bytes of a request; 0 is wire.DefaultMaxFrame
-	MaxMemory      int64         // bytes of requests under way, all connections together; 0 is 256 MiB
+	MaxMemory      int64         // bytes of requests and replies under way, all connections together, Kafka's too; 0 is 256 MiB
 	IdleTimeout    time.Duration // a connection that says nothing is closed; 0 is 10 min
 	RequestTimeout time.Duration // to send a request's bytes, or take a reply's; 0 is 30 s
 

@@ -246,6 +246,10 @@ func toRecord(r wire.Record) record.Record {
 	return out
 }
 
+// fetchMemory is how much memory a fetched byte takes until it is in a reply: as it was read,
+// in a record, and in base64.
+const fetchMemory = 4
+
 func fetch(s *session, q wire.Fetch, reply func(any, error)) {
 	limit := cmp.Or(max(q.MaxBytes, 0), 1<<20)
 	limit = min(limit, s.b.cfg.MaxFrame/2) // in base64, with keys and numbers, it fits a frame
@@ -254,10 +258,18 @@ func fetch(s *session, q wire.Fetch, reply func(any, error)) {
 		Partitions: []service.FetchPartition{{Partition: p, Offset: q.Offset, MaxBytes: limit, LeaderEpoch: q.LeaderEpoch}},
 		MaxWait:    time.Duration(max(q.WaitMS, 0)) * time.Millisecond,
 	}
+	memory := s.b.memory
+	request.Reserve = func(n int64) int64 {
+		got := memory.TryTake(fetchMemory * n)
+		memory.Give(got % fetchMemory)
+		return got / fetchMemory
+	}
+	request.Release = func(n int64) { memory.Give(fetchMemory * n) }
 	var w waiting
 	cancel := s.b.service.Fetch(request, func(all []service.Fetched) {
 		w.answered()
 		f := all[0]
+		defer request.Release(int64(len(f.Frames))) // the reply has taken its own by then
 		if f.Err != nil {
 			reply(nil, f.Err)
 			return

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"logbook/engine/admission"
 	_ "logbook/engine/controller/quorum" // the usual controller of several brokers
 	"logbook/engine/kafka"
 	"logbook/engine/replica"
@@ -22,6 +23,8 @@ type Server struct {
 	service  *service.Service
 	links    map[replica.BrokerID]*link
 	counters *counters
+	memory   *admission.Memory // for the requests and replies of all clients
+	places   *admission.Places
 	clock    *service.Clock
 
 	kafka         *kafka.Front
@@ -35,7 +38,6 @@ type Server struct {
 	address  string
 	sessions map[*session]bool
 	draining bool
-	memory   *budget
 }
 
 // Open opens a broker's data and recovers its replicas. It does not listen yet.
@@ -46,7 +48,7 @@ func Open(cfg Config) (*Server, error) {
 	}
 	b := &Server{
 		cfg: cfg, links: map[replica.BrokerID]*link{}, sessions: map[*session]bool{}, address: cfg.Advertise,
-		memory: newBudget(cfg.MaxMemory), counters: newCounters(), clock: service.NewClock(),
+		memory: admission.NewMemory(cfg.MaxMemory), places: admission.NewPlaces(cfg.MaxConnections, time.Now), counters: newCounters(), clock: service.NewClock(),
 	}
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	for id, address := range cfg.Peers {
@@ -63,7 +65,7 @@ func Open(cfg Config) (*Server, error) {
 	}
 	b.kafka = kafka.New(kafka.Config{
 		Service: b.service, Logger: cfg.Logger, Token: cfg.Token, TLS: cfg.ServerTLS, AutoCreate: cfg.AutoCreate, Partitions: cfg.Partitions,
-		MaxConnections: cfg.MaxConnections, MaxMemory: cfg.MaxMemory, IdleTimeout: cfg.IdleTimeout, RequestTimeout: cfg.RequestTimeout,
+		MaxConnections: cfg.MaxConnections, Memory: b.memory, IdleTimeout: cfg.IdleTimeout, RequestTimeout: cfg.RequestTimeout,
 	})
 	return b, nil
 }

@@ -10,9 +10,11 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
+	"logbook/engine/admission"
 	"logbook/engine/peer"
 	"logbook/engine/replica"
 	"logbook/engine/wire"
@@ -29,13 +31,14 @@ type session struct {
 	cancelWaits   context.CancelFunc
 	peer          replica.BrokerID // set by a peer's hello
 	authenticated bool             // hello was said with the token, or need not be
-	slots         chan struct{}    // requests under way
-	work          sync.WaitGroup   // requests under way, and what is to be written
+	place         *admission.Place
+	slots         chan struct{}  // requests under way
+	work          sync.WaitGroup // requests under way, and what is to be written
 	closing       sync.Once
 	ended         chan struct{} // everything is answered, and the connection closed
 
 	mu     sync.Mutex
-	outbox [][]byte
+	outbox [][]byte // replies, for which memory was taken
 	posted chan struct{}
 	quiet  chan struct{} // closed when nothing more is to be written
 }
@@ -43,6 +46,15 @@ type session struct {
 // maxPipelined is how many requests of a session may be under way; the next is not read
 // before one of them is answered.
 const maxPipelined = 256
+
+// strangerTimeout is how long a connection may take to prove who it is.
+const strangerTimeout = 10 * time.Second
+
+// growth is how much memory a request takes when it is read, beyond its bytes: an empty
+// record takes three of them, and a struct.
+func growth(body []byte) int64 {
+	return 24*int64(bytes.Count(body, []byte{','})) + 200*int64(bytes.Count(body, []byte{'{'}))
+}
 
 // welcome starts a session, or says why not.
 func (b *Server) welcome(nc net.Conn) {
@@ -55,12 +67,14 @@ func (b *Server) welcome(nc net.Conn) {
 	}
 	s.ctx, s.stop = context.WithCancel(b.ctx)
 	s.drainCtx, s.cancelWaits = context.WithCancel(s.ctx)
+	host, _, _ := net.SplitHostPort(nc.RemoteAddr().String())
+	s.place = b.places.Enter(host, s.close)
 	b.mu.Lock()
 	refuse := ""
 	switch {
 	case b.draining:
 		refuse = "the broker is shutting down"
-	case len(b.sessions) >= b.cfg.MaxConnections:
+	case s.place == nil:
 		refuse = fmt.Sprintf("there are %d connections, the limit; close some, or raise it", b.cfg.MaxConnections)
 	default:
 		b.sessions[s] = true
@@ -68,6 +82,9 @@ func (b *Server) welcome(nc net.Conn) {
 	}
 	b.mu.Unlock()
 	if refuse != "" {
+		if s.place != nil {
+			s.place.Leave()
+		}
 		b.counters.count(func(c *Counters) { c.Refused++ })
 		go func() {
 			_ = nc.SetWriteDeadline(time.Now().Add(b.cfg.RequestTimeout))
@@ -97,6 +114,7 @@ func (s *session) live() {
 	close(s.quiet)
 	writer.Wait()
 	close(s.ended)
+	s.place.Leave()
 	b.mu.Lock()
 	delete(b.sessions, s)
 	b.mu.Unlock()
@@ -171,32 +189,32 @@ func (s *session) next() (err error) {
 	if s.drainCtx.Err() != nil {
 		return io.EOF // the broker drains
 	}
-	_ = s.net.SetReadDeadline(time.Now().Add(s.b.cfg.IdleTimeout))
-	limit := s.b.cfg.MaxFrame
+	limit, patience := s.b.cfg.MaxFrame, s.b.cfg.IdleTimeout
 	if !s.authenticated {
-		limit = 4096
+		limit, patience = 4096, min(patience, strangerTimeout)
 	}
+	_ = s.net.SetReadDeadline(time.Now().Add(patience))
 	n, err := wire.ReadLength(s.net, limit)
 	if err != nil {
 		return s.explain(err)
 	}
-	// The memory is taken from what all connections share. Who has to wait for it does so
-	// before it sends.
-	if err := s.b.memory.take(s.drainCtx, int64(n)); err != nil {
-		return err
-	}
-	release := sync.OnceFunc(func() { s.b.memory.give(int64(n)) })
+	_ = s.net.SetReadDeadline(time.Now().Add(s.b.cfg.RequestTimeout))
+	body, held, err := s.b.memory.Read(s.drainCtx, s.net, int64(n))
+	release := sync.OnceFunc(func() { s.b.memory.Give(held) })
 	defer func() {
 		if !begun {
 			release()
 		}
 	}()
-	_ = s.net.SetReadDeadline(time.Now().Add(s.b.cfg.RequestTimeout))
-	var body bytes.Buffer
-	if err := wire.ReadBody(s.net, n, &body); err != nil {
+	if err != nil {
 		return err
 	}
-	e, err := wire.Parse(body.Bytes())
+	decoded := growth(body)
+	if err := s.b.memory.Take(s.drainCtx, decoded); err != nil {
+		return s.explain(err)
+	}
+	held += decoded
+	e, err := wire.Parse(body)
 	if err != nil {
 		return s.explain(err)
 	}
@@ -205,10 +223,12 @@ func (s *session) next() (err error) {
 	}
 	begun = true
 	s.work.Add(1)
+	s.place.Begin()
 	s.b.counters.request(e.Type)
 	finished := func() {
 		release()
 		<-s.slots
+		s.place.End()
 		s.work.Done()
 	}
 	if e.Type == "hello" {
@@ -243,6 +263,9 @@ func (s *session) explain(err error) error {
 	if tl, is := errors.AsType[*wire.FrameTooLargeError](err); is {
 		we, ok = &wire.Error{Code: wire.TooLarge, Message: tl.Error()}, true
 	}
+	if tm, is := errors.AsType[*admission.TooMuchError](err); is {
+		we, ok = &wire.Error{Code: wire.TooLarge, Message: tm.Error() + "; send less at a time"}, true
+	}
 	if fe, is := errors.AsType[*wire.FrameError](err); is {
 		we, ok = &wire.Error{Code: wire.BadRequest, Message: fe.Error()}, true
 	}
@@ -276,6 +299,7 @@ func (s *session) hello(e wire.Envelope) error {
 	s.authenticated = true
 	s.reply(e.ID, e.Type, wire.HelloReply{Broker: wire.BrokerID(s.b.cfg.ID), Version: wire.Version})
 	if known {
+		s.place.Keep()
 		s.b.mu.Lock()
 		s.peer = replica.BrokerID(h.Broker) // from here on it speaks the brokers' protocol
 		s.b.mu.Unlock()
@@ -290,6 +314,7 @@ func (s *session) reply(id uint64, kind string, payload any) {
 		frame, _ = wire.Append(nil, id, "error", &wire.Error{Code: wire.Internal, Message: err.Error()}) // it has nothing that cannot be encoded
 	}
 	s.work.Add(1)
+	s.b.memory.Use(int64(len(frame)))
 	s.mu.Lock()
 	s.outbox = append(s.outbox, frame)
 	s.mu.Unlock()
@@ -323,15 +348,20 @@ func (s *session) write() {
 			}
 		}
 		_ = s.net.SetWriteDeadline(time.Now().Add(s.b.cfg.RequestTimeout))
-		buffers := net.Buffers(frames)
-		n := len(frames)
+		buffers := net.Buffers(slices.Clone(frames))
 		_, err := buffers.WriteTo(s.net)
-		for range n {
-			s.work.Done()
-		}
+		s.written(frames)
 		if err != nil {
 			s.close() // half a reply may be out, or the client does not read
 		}
+	}
+}
+
+// written gives back what replies took.
+func (s *session) written(frames [][]byte) {
+	for _, f := range frames {
+		s.b.memory.Give(int64(len(f)))
+		s.work.Done()
 	}
 }
 
@@ -339,52 +369,14 @@ func (s *session) write() {
 func (s *session) discard() {
 	for {
 		s.mu.Lock()
-		n := len(s.outbox)
+		frames := s.outbox
 		s.outbox = nil
 		s.mu.Unlock()
-		for range n {
-			s.work.Done()
-		}
+		s.written(frames)
 		select {
 		case <-s.posted:
 		case <-s.quiet:
 			return
 		}
 	}
-}
-
-// budget is memory that many share.
-type budget struct {
-	mu      sync.Mutex
-	free    int64
-	changed chan struct{}
-}
-
-func newBudget(n int64) *budget { return &budget{free: n, changed: make(chan struct{})} }
-
-// take waits until n bytes are free.
-func (m *budget) take(ctx context.Context, n int64) error {
-	for {
-		m.mu.Lock()
-		if m.free >= n {
-			m.free -= n
-			m.mu.Unlock()
-			return nil
-		}
-		changed := m.changed
-		m.mu.Unlock()
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-func (m *budget) give(n int64) {
-	m.mu.Lock()
-	m.free += n
-	close(m.changed)
-	m.changed = make(chan struct{})
-	m.mu.Unlock()
 }

@@ -169,17 +169,80 @@ func heap() int64 {
 	return int64(m.HeapInuse + m.StackInuse)
 }
 
-func TestTooManyConnections(t *testing.T) {
-	address := one(t, func(c *server.Config) { c.MaxConnections = 3 })
-	for range 3 {
-		c := dial(t, address)
-		require.NoError(t, wire.Write(c, 1, "hello", wire.Hello{}))
-		_, err := wire.Read(c, 1000)
+// Connections that say nothing make room for those that come, and who has something under
+// way stays.
+func TestTheIdleMakeRoom(t *testing.T) {
+	address := one(t, func(c *server.Config) { c.MaxConnections = 5 })
+	busy := dial(t, address)
+	require.NoError(t, wire.Write(busy, 1, "hello", wire.Hello{}))
+	_, err := wire.Read(busy, 1000)
+	require.NoError(t, err)
+	require.NoError(t, wire.Write(busy, 2, "create_topic", wire.CreateTopic{Name: "flights", Partitions: 1}))
+	_, err = wire.Read(busy, 1000)
+	require.NoError(t, err)
+	require.NoError(t, wire.Write(busy, 3, "fetch", wire.Fetch{Topic: "flights", WaitMS: 60_000}))
+	for range 20 {
+		dial(t, address)
+	}
+	c, err := client.New(client.Options{Brokers: []string{address}})
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = c.Produce(t.Context(), "flights", 0, "", value("for those who wait"))
+	require.NoError(t, err)
+	require.NoError(t, busy.SetDeadline(time.Now().Add(20*time.Second)))
+	e, err := wire.Read(busy, 1000)
+	require.NoError(t, err, "it was sent away although its fetch was under way")
+	assert.Equal(t, "fetch", e.Type)
+}
+
+// Replies that nobody reads take no more memory than there is for all, and those who do read
+// are served all the same.
+func TestMemoryOfRepliesNobodyReads(t *testing.T) {
+	const memory = 8 << 20
+	address := one(t, func(c *server.Config) { c.MaxMemory, c.MaxFrame, c.RequestTimeout = memory, 2<<20, time.Second })
+	good, err := client.New(client.Options{Brokers: []string{address}})
+	require.NoError(t, err)
+	defer good.Close()
+	_, err = good.CreateTopic(t.Context(), wire.CreateTopic{Name: "flights", Partitions: 1})
+	require.NoError(t, err)
+	for range 8 {
+		_, err := good.Produce(t.Context(), "flights", 0, "", value(strings.Repeat("x", 900<<10)))
 		require.NoError(t, err)
 	}
-	e, err := wire.Read(dial(t, address), 1000)
+	before := heap()
+	for range 10 {
+		c := dial(t, address)
+		var all []byte
+		for i := range 200 {
+			all, err = wire.Append(all, uint64(i+1), "fetch", wire.Fetch{Topic: "flights", MaxBytes: 1 << 20, WaitMS: 100})
+			require.NoError(t, err)
+		}
+		_, err = c.Write(all)
+		require.NoError(t, err)
+	}
+	most := int64(0)
+	for range 30 {
+		_, err := good.Produce(t.Context(), "flights", 0, "", value("served"))
+		require.NoError(t, err)
+		most = max(most, heap()-before)
+	}
+	r, err := good.Fetch(t.Context(), "flights", 0, 0, 1<<20, 0)
 	require.NoError(t, err)
-	assert.Contains(t, string(e.Payload), "the limit")
+	assert.NotEmpty(t, r.Records)
+	fmt.Printf("memory: 2,000 fetches of a MiB that nobody reads hold at most %.1f MiB\n", float64(most)/(1<<20))
+	assert.Less(t, most, int64(8*memory))
+}
+
+// A request that would grow beyond all memory when it is read is refused.
+func TestARequestThatGrows(t *testing.T) {
+	address := one(t, func(c *server.Config) { c.MaxMemory = 32 << 20 })
+	c := dial(t, address)
+	body := `{"v":1,"id":1,"type":"produce","payload":{"topic":"t","partition":0,"records":[{}` + strings.Repeat(",{}", 5<<20) + `]}}`
+	go func() { _, _ = c.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...)) }()
+	require.NoError(t, c.SetDeadline(time.Now().Add(20*time.Second)))
+	e, err := wire.Read(c, 10_000)
+	require.NoError(t, err)
+	assert.Contains(t, string(e.Payload), "too_large")
 }
 
 // Requests that come in one piece are all answered, and appends keep their order.

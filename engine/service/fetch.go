@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"logbook/engine/commitlog"
+	"logbook/engine/failure"
 	"logbook/engine/node"
 	"logbook/engine/record"
 )
@@ -23,6 +24,12 @@ type Fetch struct {
 	MinBytes int
 	// MaxWait is how long to wait for that, at most a minute.
 	MaxWait time.Duration
+	// Reserve, if set, is asked for memory before something is read: it takes at most n bytes
+	// and returns how many it took. Where there are none, the fetch tries again later, until
+	// RequestTimeout. What was returned in Frames is the caller's to release; what was
+	// reserved and not used is given to Release, which may be less than nothing.
+	Reserve func(n int64) int64
+	Release func(n int64)
 }
 
 // FetchPartition says what to read of a partition.
@@ -101,7 +108,9 @@ type fetch struct {
 	ended   bool
 	cancels []func()
 
-	found []Fetched // so far; used by who looks
+	// Used by who looks:
+	found    []Fetched // so far
+	starving time.Time // since when there is no memory to read into
 }
 
 // look reads every partition, and answers or watches them.
@@ -119,8 +128,17 @@ func (f *fetch) look() {
 	f.cancels = nil
 	f.mu.Unlock()
 	for {
-		next, ready := f.read()
+		next, ready, starved := f.read()
 		f.mu.Lock()
+		if starved && !ready {
+			if f.starves() {
+				f.looking = false
+				f.mu.Unlock()
+				f.s.after(memoryRetry, func() { f.s.work(f.look) })
+				return
+			}
+			ready = true
+		}
 		if ready || !f.patient {
 			f.ended = true
 			f.mu.Unlock()
@@ -141,7 +159,7 @@ func (f *fetch) look() {
 
 // read reads what each partition has beyond what was found before: records below the high
 // watermark stay what they are. It returns where each is to be read on.
-func (f *fetch) read() (next []int64, ready bool) {
+func (f *fetch) read() (next []int64, ready, starved bool) {
 	if f.found == nil {
 		f.found = make([]Fetched, len(f.q.Partitions))
 		for i, q := range f.q.Partitions {
@@ -162,7 +180,18 @@ func (f *fetch) read() (next []int64, ready bool) {
 			room = -1
 		}
 		q.Offset = was.Next
+		reserved := int64(max(0, room))
+		if f.q.Reserve != nil && reserved > 0 {
+			if reserved = f.q.Reserve(reserved); reserved == 0 {
+				room, starved = -1, true
+			} else {
+				room = int(reserved)
+			}
+		}
 		r := f.s.read(q, room)
+		if f.q.Reserve != nil && reserved != int64(len(r.Frames)) {
+			f.q.Release(reserved - int64(len(r.Frames)))
+		}
 		if is[*node.OffsetNotAvailableError](r.Err) && f.q.MaxWait > 0 {
 			f.mu.Lock()
 			if f.patient {
@@ -185,7 +214,39 @@ func (f *fetch) read() (next []int64, ready bool) {
 	for _, found := range f.found {
 		next = append(next, found.Next)
 	}
-	return next, ready || total >= max(1, f.q.MinBytes) || f.q.MaxBytes > 0 && total >= f.q.MaxBytes
+	ready = ready || total >= max(1, f.q.MinBytes) || f.q.MaxBytes > 0 && total >= f.q.MaxBytes
+	return next, ready, starved && total == 0 && f.behind()
+}
+
+// behind reports whether some partition has what was asked for.
+func (f *fetch) behind() bool {
+	for i := range f.found {
+		if r := &f.found[i]; r.Err == nil && r.Next < r.Look.HighWatermark {
+			return true
+		}
+	}
+	return false
+}
+
+// memoryRetry is how long a fetch waits that found no memory.
+const memoryRetry = 10 * time.Millisecond
+
+// starves reports whether the fetch should wait for memory; where it has for long, it says so
+// in each partition.
+func (f *fetch) starves() bool {
+	now := f.s.now()
+	if f.starving.IsZero() {
+		f.starving = now
+	}
+	if now.Sub(f.starving) < f.s.cfg.RequestTimeout {
+		return true
+	}
+	for i := range f.found {
+		if f.found[i].Err == nil {
+			f.found[i].Err = &failure.Error{Code: failure.Unavailable, Message: "replies that are under way take all the memory there is for them; ask again, or for less"}
+		}
+	}
+	return false
 }
 
 // read reads a partition: at most room bytes or one frame, or nothing where room is negative.

@@ -24,15 +24,15 @@ import (
 // These tests build the command, with the race detector, and use it as people do: from a
 // shell, in processes of its own, which are killed.
 
-var binary string
+var logbookBinary string
 
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "logbook-test-")
 	if err != nil {
 		panic(err)
 	}
-	binary = filepath.Join(dir, "logbook")
-	if out, err := exec.Command("go", "build", "-race", "-o", binary, ".").CombinedOutput(); err != nil {
+	logbookBinary = filepath.Join(dir, "logbook")
+	if out, err := exec.Command("go", "build", "-race", "-o", logbookBinary, ".").CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "building the command: %v\n%s", err, out)
 		os.Exit(1)
 	}
@@ -59,7 +59,7 @@ var startLine = regexp.MustCompile(`^broker (\d): (\S+), process (\d+), (http://
 func newTown(t *testing.T, flags ...string) *town {
 	t.Helper()
 	w := &town{t: t, process: map[int]int{}, address: map[int]string{}, page: map[int]string{}, done: make(chan struct{})}
-	w.cmd = exec.Command(binary, append([]string{"cluster", "--first-port", "0"}, flags...)...)
+	w.cmd = exec.Command(logbookBinary, append([]string{"cluster", "--first-port", "0"}, flags...)...)
 	var err error
 	w.stdin, err = w.cmd.StdinPipe()
 	require.NoError(t, err)
@@ -145,7 +145,7 @@ func (w *town) run(in string, args ...string) (out, errOut string, code int) {
 
 func run(t *testing.T, in string, args ...string) (out, errOut string, code int) {
 	t.Helper()
-	cmd := exec.Command(binary, args...)
+	cmd := exec.Command(logbookBinary, args...)
 	var o, e bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(in), &o, &e
 	err := cmd.Run()
@@ -218,7 +218,7 @@ func TestNewcomersSession(t *testing.T) {
 	member := func() (*exec.Cmd, *bytes.Buffer, *sync.Mutex) {
 		var mu sync.Mutex
 		var out bytes.Buffer
-		cmd := exec.Command(binary, "consume", "flights", "--group", "dashboards", "--broker", w.brokers(), "--timeout", "60s")
+		cmd := exec.Command(logbookBinary, "consume", "flights", "--group", "dashboards", "--broker", w.brokers(), "--timeout", "60s")
 		pipe, err := cmd.StdoutPipe()
 		require.NoError(t, err)
 		cmd.Stderr = os.Stderr
@@ -387,7 +387,7 @@ func TestServeShutsDownCleanly(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for range 2 {
-		cmd := exec.Command(binary, "serve", "--data", dir, "--port", "0", "--broker-port", "0", "--log-format", "json")
+		cmd := exec.Command(logbookBinary, "serve", "--data", dir, "--port", "0", "--broker-port", "0", "--log-format", "json")
 		logs, err := cmd.StderrPipe()
 		require.NoError(t, err)
 		require.NoError(t, cmd.Start())
@@ -409,7 +409,7 @@ func TestPythonClient(t *testing.T) {
 		t.Skip("there is no python3")
 	}
 	cmd := exec.Command(python, "-m", "unittest", "discover", "-s", "../../sdk/python/tests")
-	cmd.Env = append(os.Environ(), "LOGBOOK_BINARY="+binary, "PYTHONDONTWRITEBYTECODE=1")
+	cmd.Env = append(os.Environ(), "LOGBOOK_BINARY="+logbookBinary, "PYTHONDONTWRITEBYTECODE=1")
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, string(out))
 	assert.NotContains(t, string(out), "skipped")

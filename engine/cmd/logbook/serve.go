@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
@@ -50,10 +51,18 @@ LOGBOOK_BROKER_ID; the flag counts where both are given.`,
 		if err != nil {
 			return usageError{err}
 		}
+		if os.Getenv("GOGC") == "" {
+			debug.SetGCPercent(gcPercent)
+		}
 		return web.Run(cmd.Context(), s, s.NewLogger(cmd.ErrOrStderr()))
 	}
 	return cmd
 }
+
+// gcPercent is how much a broker's heap grows before it is collected, unless GOGC says
+// something else. What lives long is a few megabytes, and what comes and goes are requests:
+// with Go's 100, two large ones are a collection.
+const gcPercent = 400
 
 // settings reads flags, and where they say nothing, the environment.
 func settings(flags *pflag.FlagSet) (server.Settings, error) {

@@ -1,0 +1,109 @@
+package admission_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"logbook/engine/admission"
+)
+
+func TestMemoryIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := admission.NewMemory(100)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.NoError(t, m.Take(ctx, 60))
+		assert.Equal(t, int64(40), m.TryTake(70), "as much as there is")
+		assert.Zero(t, m.TryTake(1))
+		took := make(chan error, 2)
+		go func() { took <- m.Take(ctx, 50) }()
+		synctest.Wait()
+		m.Give(40)
+		synctest.Wait()
+		assert.Empty(t, took, "not enough yet")
+		m.Give(60)
+		require.NoError(t, <-took)
+		m.Use(80)
+		assert.Equal(t, int64(-30), m.Free())
+		require.ErrorIs(t, m.Take(ctx, 1), context.DeadlineExceeded)
+		var much *admission.TooMuchError
+		require.ErrorAs(t, m.Take(ctx, 101), &much, "it would wait for ever")
+		m.Give(130)
+		assert.Equal(t, int64(100), m.Free())
+	})
+}
+
+// What is announced and never sent takes a step, and not what was announced.
+func TestMemoryIsTakenForBytesThatCome(t *testing.T) {
+	m := admission.NewMemory(64 << 20)
+	want := bytes.Repeat([]byte("0123456789abcdef"), 200<<10)
+	body, held, err := m.Read(t.Context(), iotest.HalfReader(bytes.NewReader(want)), int64(len(want)))
+	require.NoError(t, err)
+	assert.True(t, bytes.Equal(want, body))
+	assert.Equal(t, int64(len(want)), held)
+	m.Give(held)
+	for _, sent := range []int{0, 1, 64<<10 - 1} {
+		_, held, err = m.Read(t.Context(), bytes.NewReader(want[:sent]), 32<<20)
+		require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+		assert.Equal(t, int64(64<<10), held, "%d bytes came", sent)
+		m.Give(held)
+	}
+	_, held, err = m.Read(t.Context(), bytes.NewReader(want), 65<<20)
+	var much *admission.TooMuchError
+	require.ErrorAs(t, err, &much)
+	assert.Zero(t, held)
+	assert.Equal(t, int64(64<<20), m.Free())
+	_, held, err = m.Read(t.Context(), iotest.ErrReader(errors.New("reset")), 10)
+	require.ErrorContains(t, err, "reset")
+	m.Give(held)
+}
+
+func TestWhoMakesRoom(t *testing.T) {
+	now := time.Unix(0, 0)
+	p := admission.NewPlaces(6, func() time.Time { now = now.Add(time.Second); return now })
+	var out []string
+	enter := func(address, name string) *admission.Place {
+		return p.Enter(address, func() { out = append(out, name) })
+	}
+	peer := enter("10.0.0.9", "peer")
+	peer.Keep()
+	first := enter("10.0.0.1", "first")
+	enter("10.0.0.2", "other")
+	for i := range 3 {
+		enter("10.0.0.1", fmt.Sprint("more ", i))
+	}
+	first.Begin()
+	require.NotNil(t, enter("10.0.0.3", "newcomer"))
+	assert.Equal(t, []string{"more 0"}, out, "of the address with the most places, the quietest that has nothing under way")
+	first.End()
+	require.NotNil(t, enter("10.0.0.4", "next"))
+	assert.Equal(t, []string{"more 0", "more 1"}, out, "the first was busy more lately")
+	assert.Equal(t, 6, p.Taken())
+	first.Leave()
+	first.Leave()
+	assert.Equal(t, 5, p.Taken())
+
+	full := admission.NewPlaces(4, time.Now)
+	for _, address := range []string{"a", "b", "a", "b"} {
+		full.Enter(address, nil).Begin()
+	}
+	assert.Nil(t, full.Enter("c", nil), "all have something under way, and nobody has more than half")
+	greedy := admission.NewPlaces(4, time.Now)
+	evicted := 0
+	for range 3 {
+		greedy.Enter("a", func() { evicted++ }).Begin()
+	}
+	greedy.Enter("b", func() { t.Error("b has one place") }).Begin()
+	require.NotNil(t, greedy.Enter("c", nil))
+	assert.Equal(t, 1, evicted, "one of those who hold more than half, though busy")
+}

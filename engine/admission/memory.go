@@ -1,0 +1,124 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+)
+
+// Memory is a number of bytes that many share. It is safe for concurrent use.
+type Memory struct {
+	size int64
+
+	mu    sync.Mutex
+	free  int64 // below zero where Use took more than there was
+	freed chan struct{}
+}
+
+// NewMemory returns a pool of so many bytes.
+func NewMemory(size int64) *Memory {
+	return &Memory{size: size, free: size, freed: make(chan struct{})}
+}
+
+// TooMuchError: somebody asks for more than there is in all.
+type TooMuchError struct{ Wanted, Size int64 }
+
+func (e *TooMuchError) Error() string {
+	return fmt.Sprintf("admission: it takes %d bytes of memory, and there are %d for all requests together", e.Wanted, e.Size)
+}
+
+// Take takes n bytes, and waits until they are free.
+//
+// Errors: *TooMuchError, the context's.
+func (m *Memory) Take(ctx context.Context, n int64) error {
+	if n > m.size {
+		return &TooMuchError{Wanted: n, Size: m.size}
+	}
+	for {
+		m.mu.Lock()
+		if m.free >= n {
+			m.free -= n
+			m.mu.Unlock()
+			return nil
+		}
+		freed := m.freed
+		m.mu.Unlock()
+		select {
+		case <-freed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// TryTake takes at most n bytes, as many as are free, and returns how many.
+func (m *Memory) TryTake(n int64) int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n = max(0, min(n, m.free))
+	m.free -= n
+	return n
+}
+
+// Use takes n bytes that are in use already, whether they are free or not.
+func (m *Memory) Use(n int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.free -= n
+}
+
+// Give gives n bytes back.
+func (m *Memory) Give(n int64) {
+	if n == 0 {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.free += n; m.free > 0 {
+		close(m.freed)
+		m.freed = make(chan struct{})
+	}
+}
+
+// Free is how many bytes are.
+func (m *Memory) Free() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.free
+}
+
+// The first step of Read, and by how much each is larger: what is announced and never sent
+// costs little, and what is sent is seldom copied.
+const (
+	firstStep = 64 << 10
+	nextSteps = 16
+)
+
+// Read reads n bytes, and takes memory for them as they come. held is what is to be given
+// back, also after an error.
+//
+// Errors: those of Take and of r; io.ErrUnexpectedEOF.
+func (m *Memory) Read(ctx context.Context, r io.Reader, n int64) (body []byte, held int64, err error) {
+	if n > m.size {
+		return nil, 0, &TooMuchError{Wanted: n, Size: m.size}
+	}
+	for size := min(n, firstStep); ; size = min(n, size*nextSteps) {
+		if err := m.Take(ctx, size-held); err != nil {
+			return nil, held, err
+		}
+		held = size
+		have := len(body)
+		grown := make([]byte, size)
+		copy(grown, body)
+		if _, err := io.ReadFull(r, grown[have:]); err != nil {
+			if err == io.EOF {
+				err = io.ErrUnexpectedEOF
+			}
+			return nil, held, err
+		}
+		if body = grown; size == n {
+			return body, held, nil
+		}
+	}
+}
