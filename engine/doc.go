@@ -22,6 +22,7 @@
 //	cluster      brokers tied together in one process, with the controller beside them
 //	wire         the JSON protocol: frames and messages
 //	peer         what brokers say to each other, in binary
+//	admission    what strangers may take of a broker: memory and connections
 //	kafka        the Kafka protocol, a front for unmodified clients
 //	stream       producers, consumers, members of groups, over a transport
 //	(this one)   the embedded front door: Open, and from there everything above

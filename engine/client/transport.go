@@ -79,7 +79,7 @@ func (t *transport) Produce(ctx context.Context, p stream.Partition, acks stream
 	for i, r := range records {
 		out[i] = wire.Record{Key: r.Key, Value: r.Value}
 		if !r.Timestamp.IsZero() {
-			out[i].Timestamp = r.Timestamp.UnixMilli()
+			out[i].Timestamp = new(r.Timestamp.UnixMilli())
 		}
 		for _, h := range r.Headers {
 			out[i].Headers = append(out[i].Headers, wire.Header{Key: h.Key, Value: h.Value})
@@ -100,7 +100,10 @@ func (t *transport) Fetch(ctx context.Context, q stream.Fetch) (stream.Fetched, 
 }
 
 func fromRecord(r wire.Record) record.Record {
-	out := record.Record{Offset: r.Offset, Timestamp: time.UnixMilli(r.Timestamp), Key: r.Key, Value: r.Value}
+	out := record.Record{Offset: r.Offset, Key: r.Key, Value: r.Value}
+	if r.Timestamp != nil {
+		out.Timestamp = time.UnixMilli(*r.Timestamp)
+	}
 	for _, h := range r.Headers {
 		out.Headers = append(out.Headers, record.Header{Key: h.Key, Value: h.Value})
 	}

@@ -237,8 +237,8 @@ func produce(s *session, q wire.Produce, reply func(any, error)) {
 
 func toRecord(r wire.Record) record.Record {
 	out := record.Record{Key: r.Key, Value: r.Value}
-	if r.Timestamp != 0 {
-		out.Timestamp = time.UnixMilli(r.Timestamp)
+	if r.Timestamp != nil {
+		out.Timestamp = time.UnixMilli(*r.Timestamp)
 	}
 	for _, h := range r.Headers {
 		out.Headers = append(out.Headers, record.Header{Key: h.Key, Value: h.Value})
@@ -330,7 +330,7 @@ func fetched(from int64, limit int, f service.Fetched) (wire.FetchReply, error) 
 }
 
 func fromRecord(r record.Record) wire.Record {
-	out := wire.Record{Offset: r.Offset, Timestamp: r.Timestamp.UnixMilli(), Key: r.Key, Value: r.Value}
+	out := wire.Record{Offset: r.Offset, Timestamp: new(r.Timestamp.UnixMilli()), Key: r.Key, Value: r.Value}
 	for _, h := range r.Headers {
 		out.Headers = append(out.Headers, wire.Header{Key: h.Key, Value: h.Value})
 	}

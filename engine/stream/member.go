@@ -25,6 +25,12 @@ type MemberOptions struct {
 	SessionTimeout   time.Duration // how long the group waits for a silent member; 0 is 10 s. Heartbeats are sent three times as often
 	RebalanceTimeout time.Duration // 0 is the session timeout
 	Reset            Reset
+	// HandlingTimeout is the longest that records may be handled: the time from a Fetch that
+	// returned some to the next call of Fetch or Commit. A member that takes longer leaves the
+	// group within a third of a session, so that others get its partitions, and joins again
+	// with its next Fetch; its Commit is refused until then. 0 is 5 minutes, and a negative
+	// time no limit.
+	HandlingTimeout time.Duration
 	// LeaveTimeout is the longest that Close waits for the group to hear of it; 0 is 2 s.
 	// A group that does not hear finds out when the session ends.
 	LeaveTimeout time.Duration
@@ -41,6 +47,7 @@ type Member struct {
 	stop  context.CancelFunc
 	work  sync.WaitGroup
 	ready chan fetchedAhead
+	back  chan struct{} // a Fetch came from a member that had left
 
 	mu         sync.Mutex
 	id         string
@@ -50,6 +57,8 @@ type Member struct {
 	owned      map[Partition]*owned
 	positions  map[Partition]int64 // next to hand out; what Commit commits
 	rest       fetchedAhead        // what of a fetch was not handed out yet
+	handling   time.Time           // since when records are; zero: none are
+	away       bool                // it has left because that took too long
 	err        error               // why it is out for good
 	closed     bool
 }
@@ -85,13 +94,16 @@ func (c *Client) JoinGroup(ctx context.Context, name string, opt MemberOptions) 
 	if opt.SessionTimeout == 0 {
 		opt.SessionTimeout = 10 * time.Second
 	}
+	if opt.HandlingTimeout == 0 {
+		opt.HandlingTimeout = 5 * time.Minute
+	}
 	if opt.LeaveTimeout == 0 {
 		opt.LeaveTimeout = 2 * time.Second
 	}
 	if c.ctx.Err() != nil {
 		return nil, ErrClosed
 	}
-	m := &Member{c: c, group: name, opt: opt, ready: make(chan fetchedAhead), owned: map[Partition]*owned{}, positions: map[Partition]int64{}}
+	m := &Member{c: c, group: name, opt: opt, ready: make(chan fetchedAhead), back: make(chan struct{}, 1), owned: map[Partition]*owned{}, positions: map[Partition]int64{}}
 	m.ctx, m.stop = context.WithCancel(c.ctx)
 	joining, cancel := c.within(ctx)
 	defer cancel()
@@ -280,21 +292,14 @@ func (m *Member) heartbeats() {
 	t := time.NewTicker(m.opt.SessionTimeout / 3)
 	defer t.Stop()
 	for {
+		var err error
 		select {
 		case <-m.ctx.Done():
 			return
+		case <-m.back:
+			err = m.join(m.ctx)
 		case <-t.C:
-		}
-		epoch, err := m.c.t.Heartbeat(m.ctx, m.group, m.membership())
-		m.mu.Lock()
-		m.epoch = max(m.epoch, epoch)
-		m.mu.Unlock()
-		switch code(err) {
-		case failure.UnknownMember:
-			m.assign("", 0, nil)
-			err = m.join(m.ctx)
-		case failure.Rejoin:
-			err = m.join(m.ctx)
+			err = m.heartbeat()
 		}
 		if code(err) == failure.Fenced && m.ctx.Err() == nil {
 			m.mu.Lock()
@@ -304,6 +309,47 @@ func (m *Member) heartbeats() {
 			return
 		}
 		// Whatever else went wrong may pass: the next heartbeat tries again.
+	}
+}
+
+// heartbeat says that the member is there, joins again where the group wants it to, and
+// leaves where records are handled for too long.
+func (m *Member) heartbeat() error {
+	m.mu.Lock()
+	late := !m.handling.IsZero() && m.opt.HandlingTimeout > 0 && time.Since(m.handling) > m.opt.HandlingTimeout
+	away := m.away
+	m.away = away || late
+	m.mu.Unlock()
+	switch {
+	case away:
+		return nil
+	case late:
+		m.leave()
+		m.assign("", 0, nil)
+		return nil
+	}
+	epoch, err := m.c.t.Heartbeat(m.ctx, m.group, m.membership())
+	m.mu.Lock()
+	m.epoch = max(m.epoch, epoch)
+	m.mu.Unlock()
+	switch code(err) {
+	case failure.UnknownMember:
+		m.assign("", 0, nil)
+		return m.join(m.ctx)
+	case failure.Rejoin:
+		return m.join(m.ctx)
+	}
+	return err
+}
+
+// called says that the member's owner is alive, and has it join again if it had left.
+func (m *Member) called() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.handling = time.Time{}
+	if m.away {
+		m.away = false
+		m.back <- struct{}{} // it is empty: heartbeats took the last one before they left again
 	}
 }
 
@@ -323,6 +369,7 @@ func (m *Member) refusal() error {
 // Errors: *OutOfRangeError (see Reset), failure.Fenced (another has this instance id now),
 // failure.Damaged, failure.Unavailable, the context's, ErrClosed.
 func (m *Member) Fetch(ctx context.Context, max int) ([]Delivered, error) {
+	m.called()
 	for {
 		if err := m.refusal(); err != nil {
 			return nil, err
@@ -360,6 +407,7 @@ func (m *Member) deliver(max int) []Delivered {
 		return nil
 	}
 	n := min(max, len(b.records))
+	m.handling = time.Now()
 	out := make([]Delivered, n)
 	for i, r := range b.records[:n] {
 		out[i] = Delivered{Topic: b.p.Topic, Partition: b.p.ID, Record: r}
@@ -403,8 +451,14 @@ func (m *Member) Commit(ctx context.Context) error {
 		return err
 	}
 	m.mu.Lock()
-	offsets := maps.Clone(m.positions)
+	if !m.handling.IsZero() {
+		m.handling = time.Now() // it is not stuck
+	}
+	offsets, away := maps.Clone(m.positions), m.away
 	m.mu.Unlock()
+	if away {
+		return &failure.Error{Code: failure.UnknownMember, Message: fmt.Sprintf("the member left group %q because records were handled for more than %v; they may be another's by now, and Fetch joins again", m.group, m.opt.HandlingTimeout)}
+	}
 	if len(offsets) == 0 {
 		return nil
 	}

@@ -334,6 +334,34 @@ func TestAJoinThatIsGivenUp(t *testing.T) {
 	})
 }
 
+// A member whose handler hangs gives up its partitions, and gets some again when it goes on.
+func TestAHandlerThatHangs(t *testing.T) {
+	onEach(t, func(t *testing.T, c *stream.Client) {
+		events(t, c, 4)
+		opt := stream.MemberOptions{Topics: []string{"events"}, SessionTimeout: 300 * time.Millisecond, HandlingTimeout: 200 * time.Millisecond}
+		hung, err := c.JoinGroup(t.Context(), "workers", opt)
+		require.NoError(t, err)
+		got, err := hung.Fetch(t.Context(), 1)
+		require.NoError(t, err)
+		require.Len(t, got, 1)
+		require.Eventually(t, func() bool { return len(hung.Assignment()) == 0 }, 20*time.Second, time.Millisecond)
+		other, err := c.JoinGroup(t.Context(), "workers", stream.MemberOptions{Topics: []string{"events"}, SessionTimeout: 300 * time.Millisecond})
+		require.NoError(t, err)
+		got, err = other.Fetch(t.Context(), 1)
+		require.NoError(t, err)
+		assert.Equal(t, "0", string(got[0].Value), "what was not committed comes again")
+		require.NoError(t, other.Commit(t.Context()))
+		var f *failure.Error
+		require.ErrorAs(t, hung.Commit(t.Context()), &f)
+		assert.Equal(t, failure.UnknownMember, f.Code)
+		require.NoError(t, other.Close())
+		got, err = hung.Fetch(t.Context(), 1)
+		require.NoError(t, err)
+		assert.Equal(t, "1", string(got[0].Value), "it has joined again, and goes on where the other was")
+		require.NoError(t, hung.Close())
+	})
+}
+
 // A consumer may keep its offsets in a store of its own.
 func TestOffsetsElsewhere(t *testing.T) {
 	onEach(t, func(t *testing.T, c *stream.Client) {

@@ -36,6 +36,7 @@ type fast struct {
 	i       int
 	unusual bool
 	arena   []byte // room for decoded bytes: less than the JSON takes
+	times   []int64
 }
 
 // done reports whether all was read, and nothing was unusual.
@@ -121,6 +122,15 @@ func (f *fast) number() int64 {
 		n = -n
 	}
 	return n
+}
+
+// timestamp reads a number that may be missing; many share an allocation.
+func (f *fast) timestamp() *int64 {
+	if len(f.times) == cap(f.times) {
+		f.times = make([]int64, 0, 128)
+	}
+	f.times = append(f.times, f.number())
+	return &f.times[len(f.times)-1]
 }
 
 // bytes reads base64, or null.
@@ -239,7 +249,7 @@ func (f *fast) records(to *[]Record) {
 			case "offset":
 				r.Offset = f.number()
 			case "timestamp_ms":
-				r.Timestamp = f.number()
+				r.Timestamp = f.timestamp()
 			case "key":
 				r.Key = f.bytes()
 			case "value":

@@ -125,7 +125,7 @@ type CreateTopicReply struct {
 // Record is a record as it travels.
 type Record struct {
 	Offset    int64    `json:"offset,omitempty" doc:"set by the broker"`
-	Timestamp int64    `json:"timestamp_ms,omitempty" doc:"since 1970; 0: the broker's time"`
+	Timestamp *int64   `json:"timestamp_ms,omitempty" doc:"since 1970, before it where negative; none: the broker's time"`
 	Key       []byte   `json:"key" doc:"null: none"`
 	Value     []byte   `json:"value" doc:"null: a tombstone"`
 	Headers   []Header `json:"headers,omitempty"`

@@ -172,7 +172,7 @@ func cell09() {
 	c := connect(lab.Broker("08-wire"))
 	defer c.Close()
 	for f := range lab.Flights(5) {
-		at, err := c.Produce(ctx, "flights", client.AnyPartition, "", wire.Record{Key: []byte(f.Origin), Value: f.JSON, Timestamp: f.Time().UnixMilli()})
+		at, err := c.Produce(ctx, "flights", client.AnyPartition, "", wire.Record{Key: []byte(f.Origin), Value: f.JSON, Timestamp: new(f.Time().UnixMilli())})
 		must(err)
 		fmt.Printf("%s went to partition %d, offset %d\n", f.Origin, at.Partition, at.Offset)
 	}

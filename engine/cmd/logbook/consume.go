@@ -259,7 +259,7 @@ func (c *consuming) atOnce() int {
 }
 
 func toWire(r record.Record) wire.Record {
-	out := wire.Record{Offset: r.Offset, Timestamp: r.Timestamp.UnixMilli(), Key: r.Key, Value: r.Value}
+	out := wire.Record{Offset: r.Offset, Timestamp: new(r.Timestamp.UnixMilli()), Key: r.Key, Value: r.Value}
 	for _, h := range r.Headers {
 		out.Headers = append(out.Headers, wire.Header{Key: h.Key, Value: h.Value})
 	}
@@ -299,7 +299,7 @@ func (c *consuming) print(topic string, partition int, r wire.Record) error {
 
 // asJSON shows a record to the byte: see recordJSON.
 func asJSON(topic string, partition int, r wire.Record) any {
-	out := recordJSON{Topic: topic, Partition: &partition, Offset: &r.Offset, Timestamp: &r.Timestamp, Key: r.Key, Value: r.Value}
+	out := recordJSON{Topic: topic, Partition: &partition, Offset: &r.Offset, Timestamp: r.Timestamp, Key: r.Key, Value: r.Value}
 	for _, h := range r.Headers {
 		out.Headers = append(out.Headers, headerJSON{Name: []byte(h.Key), Value: h.Value})
 	}

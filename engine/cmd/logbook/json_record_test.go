@@ -17,7 +17,7 @@ func FuzzJSON(f *testing.F) {
 	f.Add([]byte("<&>\u2028"), []byte("\r"), "a", []byte(nil), false)
 	f.Fuzz(func(t *testing.T, key, value []byte, name string, header []byte, twice bool) {
 		name = string([]rune(name)) // a name is text
-		in := wire.Record{Key: key, Value: value, Timestamp: 7, Headers: []wire.Header{{Key: name, Value: header}}}
+		in := wire.Record{Key: key, Value: value, Timestamp: new(int64(7)), Headers: []wire.Header{{Key: name, Value: header}}}
 		if twice {
 			in.Headers = append(in.Headers, in.Headers[0])
 		}

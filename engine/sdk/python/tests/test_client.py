@@ -175,6 +175,20 @@ class Online(unittest.TestCase):
         with GroupConsumer([self.address], "g", ["shared"]) as c:
             self.assertEqual(c.fetch(wait=0.3), [], "all is committed")
 
+    def test_a_handler_that_hangs(self) -> None:
+        with Producer([self.address]) as p:
+            p.client.create_topic("slow", partitions=1)
+            p.send("slow", b"one", timestamp_ms=0)
+            p.send("slow", b"two")
+        with GroupConsumer([self.address], "slow ones", ["slow"], session_timeout=0.6, handling_timeout=0.3) as hung:
+            first = hung.fetch(wait=5, max_bytes=1)
+            self.assertEqual([(r.value, r.timestamp_ms) for r in first], [(b"one", 0)])
+            wait_until(lambda: hung.assignment == [])
+            self.assertFalse(hung.commit(), "who has left cannot commit")
+            with GroupConsumer([self.address], "slow ones", ["slow"]) as other:
+                self.assertEqual(read(other, 2), {b"one", b"two"}, "what was not committed comes again")
+            self.assertEqual(read(hung, 2), {b"one", b"two"}, "it joins again with its next fetch")
+
 
 def next_value(reader) -> bytes:  # type: ignore[no-untyped-def]
     while True:

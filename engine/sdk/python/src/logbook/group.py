@@ -21,8 +21,10 @@ class GroupConsumer:
     moment, and ``commit`` stores how far it has come. ``reset`` says what becomes of a
     position that the log does not reach any more: ``error`` raises ``OffsetOutOfRange``,
     ``earliest`` and ``latest`` go on at the log's first offset or its end. Where nothing is
-    committed the member starts at the first offset, or with ``latest`` at the end. For one
-    thread, beside its own.
+    committed the member starts at the first offset, or with ``latest`` at the end. A member
+    that takes longer than ``handling_timeout`` seconds from a ``fetch`` that returned records
+    to its next call leaves, so that others get its partitions, and joins again with its next
+    ``fetch``; 0 is no limit. For one thread, beside its own.
     """
 
     def __init__(
@@ -33,6 +35,7 @@ class GroupConsumer:
         *,
         reset: str = "error",
         session_timeout: float = 10.0,
+        handling_timeout: float = 300.0,
         assignor: str = "",
         instance: str = "",
         timeout: float = 10.0,
@@ -45,6 +48,9 @@ class GroupConsumer:
         self._topics = list(topics)
         self._reset = reset
         self._session = session_timeout
+        self._limit = handling_timeout
+        self._handling = 0.0  # since when records are being handled; 0: none are
+        self._away = False  # it left because that took too long
         self._assignor = assignor
         self._instance = instance
         # Two clients, so that a fetch that waits does not hold up a heartbeat.
@@ -146,6 +152,16 @@ class GroupConsumer:
 
     def _heartbeats(self) -> None:
         while not self._stop.wait(self._session / 3):
+            with self._lock:
+                late = self._limit > 0 and self._handling > 0 and time.monotonic() - self._handling > self._limit
+                away, self._away = self._away, self._away or late
+            if away:
+                continue
+            if late:
+                self._leave()
+                with self._lock:
+                    self._member, self._generation, self._positions = "", 0, {}
+                continue
             try:
                 beat = self._control.on_coordinator(self.group, "heartbeat", self._who())
                 with self._lock:
@@ -180,6 +196,12 @@ class GroupConsumer:
         ``reset`` was chosen, and what went wrong with the membership since the last call.
         """
         deadline = time.monotonic() + wait
+        with self._lock:
+            self._handling, away = 0.0, self._away
+        if away:
+            self._join()
+            with self._lock:
+                self._away = False
         while True:
             with self._lock:
                 error, self._error = self._error, None
@@ -193,6 +215,8 @@ class GroupConsumer:
                 last = i == len(mine) - 1
                 records = self._fetch_one(topic, partition, offset, min(left, 0.2) if last else 0.0, max_bytes)
                 if records:
+                    with self._lock:
+                        self._handling = time.monotonic()
                     return records
             if time.monotonic() >= deadline:
                 return []
@@ -226,6 +250,10 @@ class GroupConsumer:
         """Store how far the member has come. ``False``: a rebalance came first, and records may be seen again."""
         who = self._who()
         with self._lock:
+            if self._away:
+                return False
+            if self._handling:
+                self._handling = time.monotonic()  # it is not stuck
             who["offsets"] = [{"topic": t, "partition": p, "offset": o} for (t, p), o in self._positions.items()]
         if not who["offsets"]:
             return True
@@ -249,10 +277,13 @@ class GroupConsumer:
         self._data.close()
         if not stopped:
             self._thread.join(timeout=self._session)
-            if self._member and not self._instance:
-                try:
-                    self._control.patience = 1.0
-                    self._control.on_coordinator(self.group, "leave_group", self._who())
-                except LogbookError:
-                    pass  # the session runs out by itself
+            self._control.patience = 1.0
+            self._leave()
         self._control.close()
+
+    def _leave(self) -> None:
+        if self._member and not self._instance:
+            try:
+                self._control.on_coordinator(self.group, "leave_group", self._who())
+            except LogbookError:
+                pass  # the session runs out by itself

@@ -47,7 +47,7 @@ class Producer:
         key: Optional[bytes] = None,
         partition: Optional[int] = None,
         headers: Optional[Mapping[str, bytes]] = None,
-        timestamp_ms: int = 0,
+        timestamp_ms: Optional[int] = None,
     ) -> Produced:
         """Store one record. A key decides the partition (``b""`` is a key like any other); without one, partitions take turns."""
         return self.send_batch(topic, [(key, value)], partition, headers, timestamp_ms)
@@ -58,7 +58,7 @@ class Producer:
         records: Sequence[tuple[Optional[bytes], Optional[bytes]]],
         partition: Optional[int] = None,
         headers: Optional[Mapping[str, bytes]] = None,
-        timestamp_ms: int = 0,
+        timestamp_ms: Optional[int] = None,
     ) -> Produced:
         """Store records, (key, value) each, in one partition, wholly or not at all. The first one's key decides which."""
         for key, value in records:
@@ -68,7 +68,7 @@ class Producer:
         if partition is None:
             partition = self._route(topic, records[0][0] if records else None)
         head = [{"key": k, "value": to_base64(v)} for k, v in (headers or {}).items()]
-        stamp = timestamp_ms or int(time.time() * 1000)
+        stamp = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
         wire = [{"key": to_base64(k), "value": to_base64(v), "timestamp_ms": stamp, "headers": head} for k, v in records]
         return self.client.produce(topic, wire, partition, self._acks)
 
