@@ -180,12 +180,12 @@ class Online(unittest.TestCase):
             p.client.create_topic("slow", partitions=1)
             p.send("slow", b"one", timestamp_ms=0)
             p.send("slow", b"two")
-        with GroupConsumer([self.address], "slow ones", ["slow"], session_timeout=0.6, handling_timeout=0.3) as hung:
+        with GroupConsumer([self.address], "slow-ones", ["slow"], session_timeout=0.6, handling_timeout=0.3) as hung:
             first = hung.fetch(wait=5, max_bytes=1)
             self.assertEqual([(r.value, r.timestamp_ms) for r in first], [(b"one", 0)])
             wait_until(lambda: hung.assignment == [])
             self.assertFalse(hung.commit(), "who has left cannot commit")
-            with GroupConsumer([self.address], "slow ones", ["slow"]) as other:
+            with GroupConsumer([self.address], "slow-ones", ["slow"]) as other:
                 self.assertEqual(read(other, 2), {b"one", b"two"}, "what was not committed comes again")
             self.assertEqual(read(hung, 2), {b"one", b"two"}, "it joins again with its next fetch")
 
