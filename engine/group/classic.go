@@ -161,6 +161,8 @@ func (g *Classic) Join(now time.Time, q ClassicJoin) []ClassicReply {
 	switch {
 	case q.Member == "" && static != nil:
 		g.replace(now, static, q)
+	case q.Member == "" && len(g.members)+len(g.pending) >= MaxMembers:
+		return fail(ErrFull, "")
 	case q.Member == "" && q.TwoSteps && q.Instance == "":
 		g.pending[q.NewMember] = now.Add(q.Session)
 		return fail(ErrMemberIDRequired, q.NewMember)

@@ -13,7 +13,14 @@ var (
 	ErrRebalanceInProgress = errors.New("group: a rebalance is in progress; join again")
 	// ErrFencedInstance: another member has joined with the same instance id since.
 	ErrFencedInstance = errors.New("group: another member has taken this instance id over; stop")
+	// ErrFull: the group has as many members as it may have.
+	ErrFull = fmt.Errorf("group: it has %d members, the limit; use several groups", MaxMembers)
+	// ErrTooMany: a coordinator has as many groups as it may have.
+	ErrTooMany = errors.New("group: there are too many groups; delete some that are not used")
 )
+
+// MaxMembers is how many members a group may have.
+const MaxMembers = 10_000
 
 // StaleGenerationError: a request of a generation that is over.
 type StaleGenerationError struct {

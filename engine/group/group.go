@@ -80,6 +80,7 @@ type Group struct {
 	members    map[string]*member
 	deadline   time.Time // of the rebalance, while Preparing
 	followUp   bool      // cooperative: partitions were withheld, another rebalance must come
+	soonest    time.Time // no session ends before
 	out        *Output
 }
 
@@ -220,7 +221,7 @@ func (g *Group) admit(now time.Time, r Request) *member {
 		g.refuse(r, &StaleGenerationError{Member: m.id, Got: r.Generation, Current: g.generation})
 		return nil
 	}
-	m.expires = now.Add(m.session)
+	g.extend(now, m)
 	if g.state == Preparing && r.Kind != Commit {
 		g.refuse(r, ErrRebalanceInProgress)
 		return nil

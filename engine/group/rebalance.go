@@ -27,7 +27,7 @@ func (g *Group) join(now time.Time, r Request) {
 	g.assignor = assignor
 	same := slices.Equal(m.topics, sortedCopy(r.Topics))
 	m.topics, m.session, m.patient = sortedCopy(r.Topics), r.SessionTimeout, r.RebalanceTimeout
-	m.expires = now.Add(m.session)
+	g.extend(now, m)
 	if m.waiting != nil { // it asks again: the first question will not be answered otherwise
 		g.refuse(*m.waiting, ErrRebalanceInProgress)
 		m.waiting = nil
@@ -92,6 +92,10 @@ func (g *Group) enlist(r Request) (m *member, known bool) {
 			return old, true
 		}
 	}
+	if len(g.members) >= MaxMembers {
+		g.refuse(r, ErrFull)
+		return nil, false
+	}
 	m = &member{id: r.NewMember, instance: r.Instance}
 	g.members[m.id] = m
 	return m, false
@@ -134,11 +138,38 @@ func (g *Group) remove(now time.Time, m *member) {
 // expire removes members whose session has ended. One that waits for the reply to its
 // join does not send heartbeats; the rebalance's own deadline covers it.
 func (g *Group) expire(now time.Time) {
-	for _, m := range g.sortedMembers() {
+	if now.Before(g.soonest) {
+		return // most of the time: a group may have thousands of members
+	}
+	var over []string
+	for id, m := range g.members {
 		if m.waiting == nil && !m.expires.After(now) {
+			over = append(over, id)
+		}
+	}
+	slices.Sort(over)
+	for _, id := range over {
+		if m := g.members[id]; m != nil {
 			g.remove(now, m)
 		}
 	}
+	g.soonest = now.Add(MaxSessionTimeout)
+	for _, m := range g.members {
+		g.soonest = earlier(g.soonest, m.expires)
+	}
+}
+
+// extend gives a member a whole session from now on.
+func (g *Group) extend(now time.Time, m *member) {
+	m.expires = now.Add(m.session)
+	g.soonest = earlier(g.soonest, m.expires)
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // finish completes what can be completed, and returns the output of the step.
@@ -193,7 +224,7 @@ func (g *Group) complete(now time.Time) {
 		if m.waiting == nil {
 			continue
 		}
-		m.expires = now.Add(m.session)
+		g.extend(now, m)
 		g.reply(*m.waiting, Reply{Member: m.id, Generation: g.generation})
 		m.waiting = nil
 	}

@@ -50,6 +50,8 @@ func number(err error) int16 {
 		return kerr.InvalidRecord.Code
 	case errors.Is(err, group.ErrUnknownMember):
 		return kerr.UnknownMemberID.Code
+	case errors.Is(err, group.ErrFull), errors.Is(err, group.ErrTooMany):
+		return kerr.GroupMaxSizeReached.Code
 	case errors.Is(err, group.ErrIllegalGeneration):
 		return kerr.IllegalGeneration.Code
 	case errors.Is(err, group.ErrRebalanceInProgress):

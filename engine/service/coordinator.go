@@ -351,6 +351,17 @@ func (sh *shard) host(name string) *hosted {
 	return h
 }
 
+// maxGroups is how many groups a partition of groups may have.
+const maxGroups = 20_000
+
+// room says why another group cannot be begun.
+func (sh *shard) room(name string) error {
+	if sh.groups[name] == nil && len(sh.groups) >= maxGroups {
+		return sh.s.fail(group.ErrTooMany)
+	}
+	return nil
+}
+
 // compactAbove is how many records a partition of groups may have, at least, before it is
 // written anew; and it must have twice as many as will be left.
 const compactAbove = 20_000

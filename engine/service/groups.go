@@ -97,6 +97,10 @@ func (s *Service) Group(name string, r group.Request, done func(GroupReply, erro
 			done(GroupReply{}, s.fail(group.ErrUnknownMember)) // and nothing is begun for it
 			return
 		}
+		if err := sh.room(name); err != nil {
+			done(GroupReply{}, err)
+			return
+		}
 		reply := func(out group.Reply) {
 			done(GroupReply{Member: out.Member, Generation: out.Generation, Partitions: out.Partitions, Epoch: sh.epoch}, s.fail(out.Err))
 		}
@@ -285,6 +289,10 @@ func (s *Service) SetOffsets(name string, offsets map[Partition]int64, reset boo
 	}
 	s.groups.with(name, func(sh *shard, err error) {
 		if err != nil {
+			done(err)
+			return
+		}
+		if err := sh.room(name); err != nil {
 			done(err)
 			return
 		}
