@@ -20,7 +20,7 @@ SEEDS ?= 2000
 CHAOS ?= 10m
 
 .DEFAULT_GOAL := help
-.PHONY: help notebook test check lint tools linter weave unweave bench crash mutants simulate chaos judges fuzz clean
+.PHONY: help notebook test check cross lint tools linter weave unweave bench crash mutants simulate chaos judges fuzz clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -42,6 +42,9 @@ check: ## the short tests of PKG, without Jupyter: for while you work
 
 lint: linter ## what .golangci.yml demands: formatting, vet, staticcheck and more
 	"$(BUILD)/bin/golangci-lint" run ./...
+
+cross: ## compile for every system that the README names
+	@for t in linux/amd64 linux/arm64 darwin/arm64 windows/amd64; do echo "$$t"; GOOS=$${t%/*} GOARCH=$${t#*/} go build ./engine/... || exit 1; done
 
 tools: ## build the kernel and install Jupyter into .build
 	@notebooks/kernel/install

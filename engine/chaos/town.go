@@ -100,10 +100,10 @@ func (t *town) disturb(rng *rand.Rand) string {
 		t.signal(i, syscall.SIGTERM)
 	case 5, 6:
 		what = fmt.Sprintf("broker %d paused", i+1)
-		_ = t.procs[i].Process.Signal(syscall.SIGSTOP)
+		_ = pause(t.procs[i].Process)
 		away += 4 * time.Second
 		time.Sleep(away)
-		_ = t.procs[i].Process.Signal(syscall.SIGCONT)
+		_ = resume(t.procs[i].Process)
 		return fmt.Sprintf("%s for %s", what, away)
 	default:
 		what = "kill -9 of all brokers"
@@ -134,7 +134,7 @@ func (t *town) failover(ctx context.Context) {
 func (t *town) calm() {
 	for _, p := range t.procs {
 		if p != nil {
-			_ = p.Process.Signal(syscall.SIGCONT)
+			_ = resume(p.Process)
 		}
 	}
 	_ = t.start()

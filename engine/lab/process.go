@@ -88,7 +88,7 @@ func startBroker(lesson, address, kafka string) string {
 	defer logs.Close()
 	cmd := exec.Command(binary, "serve", "--broker-port", port, "--kafka-port", kafkaPort, "--port", "0", "--data", dataDir, "--lifetime", lifetime)
 	cmd.Stdout, cmd.Stderr = logs, logs
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // not to go with the cell
+	outlive(cmd)
 	must(cmd.Start())
 	data, err := json.Marshal(brokerProcess{cmd.Process.Pid, address, kafka, dataDir})
 	must(err)
@@ -155,7 +155,7 @@ func end(p brokerProcess, signal syscall.Signal) {
 	if !p.runs() {
 		return // its number may be another's by now
 	}
-	if err := syscall.Kill(p.PID, signal); errors.Is(err, syscall.ESRCH) {
+	if err := kill(p.PID, signal); errors.Is(err, os.ErrProcessDone) {
 		return
 	} else {
 		must(err)

@@ -37,7 +37,7 @@ func (m *Mem) Crashes(limit int, rng *rand.Rand) iter.Seq[Crash] {
 	total := 1
 	for i, d := range dims {
 		corners[1][i] = 1 // option 0 is "none", option 1 is "all"
-		total = min(total*len(d.options), 1<<40)
+		total = min(total*len(d.options), 1<<30)
 	}
 	return func(yield func(Crash) bool) {
 		emit := func(pick []int) bool { return yield(m.state(dims, pick)) }
