@@ -31,6 +31,7 @@
 //	web          its HTTP side: page, API, documentation, metrics
 //	sim          whole clusters under faults, over virtual time, from a seed
 //	lab          what notebooks show and where they work; only lessons import it
+//	lab/measure  clocks, loads, charts and flame graphs, for the lesson on speed
 //	lab/stage    whole brokers in one goroutine over virtual time, for lessons
 //	cmd/logbook  the command
 //

@@ -31,7 +31,7 @@ func (osFS) openFlusher(dir string) (Flusher, error) {
 		f.Close()
 		return nil, &os.PathError{Op: "stat", Path: dir, Err: err}
 	}
-	return &osFlusher{dir: f, device: uint64(st.Dev)}, nil
+	return &osFlusher{dir: f, device: st.Dev}, nil
 }
 
 func (o *osFlusher) Flush(files []File) error {
@@ -48,7 +48,7 @@ func (o *osFlusher) Flush(files []File) error {
 	for _, file := range files {
 		f, ok := file.(osFile)
 		var st syscall.Stat_t
-		if !ok || syscall.Fstat(int(f.Fd()), &st) != nil || uint64(st.Dev) != o.device || st.Nlink == 0 {
+		if !ok || syscall.Fstat(int(f.Fd()), &st) != nil || st.Dev != o.device || st.Nlink == 0 {
 			return errors.ErrUnsupported // it is elsewhere, or nowhere: its own Sync says
 		}
 	}

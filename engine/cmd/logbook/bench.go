@@ -246,7 +246,7 @@ func (b *benching) writersRun(ctx context.Context, c *clock, write func(writer i
 		})
 	}
 	group.Wait()
-	return errors.Join(append(errs, ctx.Err())...)
+	return errors.Join(errors.Join(errs...), ctx.Err())
 }
 
 func (b *benching) produce(ctx context.Context, broker benchBroker, partitions int) (benchResult, error) {
