@@ -20,7 +20,7 @@ SEEDS ?= 2000
 CHAOS ?= 10m
 
 .DEFAULT_GOAL := help
-.PHONY: help notebook test check cross lint tools linter weave unweave bench crash mutants simulate chaos judges fuzz clean
+.PHONY: help notebook test check cross book lint tools linter weave unweave bench crash mutants simulate chaos judges fuzz clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -61,6 +61,14 @@ weave: ## write notebooks and tests from the literate sources, executing them in
 unweave: ## write the literate sources from edited notebooks
 	go run ./tutorials/weave -from-notebook
 	go run ./tutorials/weave
+
+book: ## the lessons as a web site and an EPUB, in .build/book
+	@test "$(BUILD)/book/venv/.stamp" -nt tutorials/book/requirements.txt || { \
+		echo "installing Sphinx into .build/book/venv (half a minute, once)"; \
+		python3 -m venv "$(BUILD)/book/venv" && \
+		"$(BUILD)/book/venv/bin/python" -m pip install --quiet --no-cache-dir --disable-pip-version-check -r tutorials/book/requirements.txt && \
+		touch "$(BUILD)/book/venv/.stamp"; }
+	go run ./tutorials/book -sphinx "$(BUILD)/book/venv/bin/sphinx-build" -o "$(BUILD)/book"
 
 bench: ## benchmarks, each beside a raw baseline
 	go test -run - -bench . -benchtime 2s ./engine/...
