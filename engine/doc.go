@@ -27,7 +27,9 @@
 //	stream       producers, consumers, members of groups, over a transport
 //	(this one)   the embedded front door: Open, and from there everything above
 //	client       brokers as a transport: finds leaders and coordinators, follows redirects, tries again
+//	kafkaclient  a Kafka cluster as a transport
 //	server       the networked broker: sessions, links, limits, TLS, an orderly end
+//	opener       opens a log wherever it is: a directory, Logbook's brokers, a Kafka cluster
 //	web          its HTTP side: page, API, documentation, metrics
 //	sim          whole clusters under faults, over virtual time, from a seed
 //	lab          what notebooks show and where they work; only lessons import it
@@ -43,7 +45,7 @@
 // are processes; mutate plants bugs and shows that the tests and the simulator catch them; transcript tests
 // by files that read as a story.
 //
-// All of it but record/compression, controller/quorum, kafka, sim, transcript, web, lab, chaos and the command
+// All of it but record/compression, controller/quorum, kafka, kafkaclient, opener, sim, transcript, web, lab, chaos and the command
 // uses the standard library alone: a notebook cell that imports them compiles in a fraction of a
 // second, and the core stays easy to read.
 package engine

@@ -24,7 +24,7 @@ var besides = map[string]string{
 }
 
 // freely are the packages that may use more than the standard library.
-var freely = []string{"record/compression", "controller/quorum", "kafka", "sim", "transcript", "web", "lab", "lab/measure", "lab/stage", "cmd/logbook", "chaos", "replica/replicatest", "group/grouptest"}
+var freely = []string{"record/compression", "controller/quorum", "kafka", "kafkaclient", "opener", "sim", "transcript", "web", "lab", "lab/measure", "lab/stage", "cmd/logbook", "chaos", "replica/replicatest", "group/grouptest"}
 
 // layers reads the engine's packages from the list in doc.go, from the bottom up. The root
 // package is "".

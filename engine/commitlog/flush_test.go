@@ -105,6 +105,7 @@ func crashesOfAFlush(t *testing.T) {
 	}
 	rng := rand.New(rand.NewPCG(11, 1))
 	flushes, states := 0, 0
+	require.Equal(t, make([]error, 4), s.round(t)) // the first is synced file by file, to measure it
 	s.disk.After = func(op vfs.Op) {
 		if op.Kind == vfs.OpSync && filepath.Ext(op.Name) == "" && filepath.Dir(op.Name) == "data" {
 			flushes++
@@ -116,7 +117,7 @@ func crashesOfAFlush(t *testing.T) {
 			}
 		}
 	}
-	for range 20 {
+	for range 19 {
 		for i, err := range s.round(t) {
 			require.NoError(t, err, s.names[i])
 		}

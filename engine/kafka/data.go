@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -158,7 +159,10 @@ func (c *conn) fetch(q *kmsg.FetchRequest) *kmsg.FetchResponse {
 		return got / fetchMemory
 	}
 	want.Release = func(n int64) { memory.Give(fetchMemory * n) }
-	got := await(func(done func([]service.Fetched)) { c.f.svc.Fetch(want, done) })
+	result := make(chan []service.Fetched, 1)
+	stop := context.AfterFunc(c.f.drain, c.f.svc.Fetch(want, func(f []service.Fetched) { result <- f }))
+	got := <-result
+	stop()
 	for i, f := range got {
 		rp := &r.Topics[places[i].topic].Partitions[places[i].partition]
 		rp.ErrorCode = number(f.Err)

@@ -47,6 +47,8 @@ type Front struct {
 	places *admission.Places
 	ctx    context.Context // ends when the front is closed
 	stop   context.CancelFunc
+	drain  context.Context // ends when it drains: what waits is answered with what there is
+	hurry  context.CancelFunc
 	counts [128]atomic.Int64 // requests, by key
 
 	mu     sync.Mutex
@@ -70,6 +72,7 @@ func New(cfg Config) *Front {
 	}
 	f := &Front{cfg: cfg, svc: cfg.Service, places: admission.NewPlaces(cfg.MaxConnections, time.Now), conns: map[*conn]bool{}}
 	f.ctx, f.stop = context.WithCancel(context.Background())
+	f.drain, f.hurry = context.WithCancel(f.ctx)
 	return f
 }
 
@@ -157,6 +160,7 @@ func (f *Front) Connections() int {
 
 // Drain reads no more requests, and returns when those under way are answered, or ctx ends.
 func (f *Front) Drain(ctx context.Context) {
+	f.hurry()
 	f.mu.Lock()
 	f.closed = true
 	for c := range f.conns {
