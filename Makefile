@@ -20,7 +20,7 @@ SEEDS ?= 2000
 CHAOS ?= 10m
 
 .DEFAULT_GOAL := help
-.PHONY: help notebook test check cross book lint tools linter weave unweave bench crash mutants simulate chaos judges fuzz clean
+.PHONY: help notebook test check cross book kafka lint tools linter weave unweave bench crash mutants simulate chaos judges fuzz clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -84,6 +84,9 @@ simulate: ## the guarantee table anew, SEEDS of each cell (hours for 2000)
 
 chaos: ## three brokers as processes under kill -9, pauses and stops, with clients, for CHAOS
 	go run ./engine/chaos --for $(CHAOS)
+
+kafka: ## what must be the same on every log, on Apache Kafka itself (Java and Maven)
+	engine/kafkaclient/apache/with-kafka go test -count=1 -timeout 10m ./engine/stream
 
 judges: ## test suites of Kafka clients against a broker; needs the internet and port 9092
 	engine/kafka/judges/run

@@ -352,7 +352,7 @@ func (t *transport) offset(ctx context.Context, p stream.Partition, where stream
 	case stream.Latest:
 		listed, err = t.admin.ListCommittedOffsets(ctx, p.Topic)
 	case stream.AtTime:
-		listed, err = t.admin.ListOffsetsAfterMilli(ctx, at.UnixMilli(), p.Topic)
+		listed, err = t.admin.ListOffsetsAfterMilli(ctx, max(0, at.UnixMilli()), p.Topic) // below zero are words of the protocol
 	default:
 		return 0, badRequest(fmt.Sprintf("an offset of kind %q", where))
 	}

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"logbook/engine"
 	"logbook/engine/client"
@@ -54,7 +57,40 @@ var backends = map[string]func(t *testing.T) *stream.Client{
 
 const overKafka = "Kafka's protocol"
 
+// apacheKafka is the address of a Kafka broker to try all this on as well. Its topics and
+// groups are deleted. make kafka starts one, where Java is there.
+var apacheKafka = os.Getenv("LOGBOOK_TEST_KAFKA")
+
+// openKafka empties the broker, and connects.
+func openKafka(t *testing.T) *stream.Client {
+	c, err := kgo.NewClient(kgo.SeedBrokers(apacheKafka))
+	require.NoError(t, err)
+	defer c.Close()
+	admin := kadm.NewClient(c)
+	groups, err := admin.ListGroups(t.Context())
+	require.NoError(t, err)
+	for _, g := range groups.Groups() {
+		_, err := admin.DeleteGroup(t.Context(), g)
+		require.NoError(t, err)
+	}
+	topics, err := admin.ListTopics(t.Context())
+	require.NoError(t, err)
+	_, err = admin.DeleteTopics(t.Context(), topics.Names()...)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		topics, err := admin.ListTopics(t.Context())
+		return err == nil && len(topics) == 0
+	}, 20*time.Second, 20*time.Millisecond)
+	k, err := kafkaclient.Dial(kafkaclient.Options{Brokers: []string{apacheKafka}})
+	require.NoError(t, err)
+	t.Cleanup(func() { k.Close() })
+	return k.Client
+}
+
 func onEach(t *testing.T, test func(t *testing.T, c *stream.Client)) {
+	if apacheKafka != "" {
+		t.Run("Apache, "+overKafka, func(t *testing.T) { test(t, openKafka(t)) })
+	}
 	for name, open := range backends {
 		t.Run(name, func(t *testing.T) { test(t, open(t)) })
 	}
