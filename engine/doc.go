@@ -30,6 +30,7 @@
 //	kafkaclient  a Kafka cluster as a transport
 //	server       the networked broker: sessions, links, limits, TLS, an orderly end
 //	opener       opens a log wherever it is: a directory, Logbook's brokers, a Kafka cluster
+//	mirror       copies topics and committed offsets from one log to another
 //	web          its HTTP side: page, API, documentation, metrics
 //	sim          whole clusters under faults, over virtual time, from a seed
 //	lab          what notebooks show and where they work; only lessons import it

@@ -351,6 +351,11 @@ func TestCommandLine(t *testing.T) {
 	assert.Contains(t, w.must("", "topic", "list", "--json"), `"name":"t"`)
 	assert.Contains(t, w.must("", "bench", "t", "--for", "200ms"), "produce")
 	w.must("", "group", "reset", "g", "t", "--to", "1")
+	home := filepath.Join(t.TempDir(), "home")
+	first, _, _ := strings.Cut(w.brokers(), ",")
+	copied := w.must("", "copy", "logbook://"+first, home, "--topic", "t", "--group", "g", "--verify")
+	assert.Contains(t, copied, "verified: the same records")
+	assert.Regexp(t, `(?m)^g +t/0 +1 +1$`, copied)
 	assert.Contains(t, w.must("", "group", "describe", "g"), "t/0")
 	assert.Contains(t, w.must("", "completion", "bash"), "logbook")
 

@@ -99,7 +99,7 @@ partition or group, 5 stored on the leader but not acknowledged by the replicas.
 	o.flags(root)
 	root.AddCommand(
 		serveCommand(), clusterCommand(&o), topicCommand(&o), produceCommand(&o), consumeCommand(&o), groupCommand(&o),
-		statusCommand(&o), failoverCommand(&o), recoverCommand(&o), inspectCommand(&o), repairCommand(&o), benchCommand(&o), healthCommand(), simCommand(&o),
+		statusCommand(&o), failoverCommand(&o), recoverCommand(&o), inspectCommand(&o), repairCommand(&o), benchCommand(&o), copyCommand(&o), healthCommand(), simCommand(&o),
 	)
 	return root
 }
