@@ -327,3 +327,21 @@ func TestTopicsWithoutDecisionsAreReported(t *testing.T) {
 	require.ErrorAs(t, err, &undecided)
 	assert.Empty(t, disk.Files("data"), "nothing is begun beside it")
 }
+
+// Groups are listed from the first moment on, though it takes one until their coordinator leads.
+func TestGroupsAreListedAfterOpening(t *testing.T) {
+	dir := t.TempDir()
+	for i := range 20 {
+		e, err := engine.Open(dir, engine.Options{})
+		require.NoError(t, err)
+		if i == 0 {
+			_, err := e.CreateTopic(t.Context(), "flights", 1, nil)
+			require.NoError(t, err)
+			require.NoError(t, e.SetOffsets(t.Context(), "dashboards", map[stream.Partition]int64{{Topic: "flights"}: 0}))
+		}
+		names, err := e.Groups(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, []string{"dashboards"}, names)
+		require.NoError(t, e.Close())
+	}
+}

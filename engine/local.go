@@ -202,7 +202,13 @@ func (l *local) Committed(ctx context.Context, name string, epoch int32) (map[st
 }
 
 func (l *local) Groups(ctx context.Context) ([]string, error) {
-	return call(ctx, func(done func([]string, error)) { l.s.Groups(func(names []string) { done(names, nil) }) })
+	return call(ctx, func(done func([]string, error)) {
+		if err := l.s.GroupsReady(); err != nil {
+			done(nil, err)
+			return
+		}
+		l.s.Groups(func(names []string) { done(names, nil) })
+	})
 }
 
 func (l *local) DescribeGroup(ctx context.Context, name string) (stream.Group, error) {

@@ -298,6 +298,10 @@ func (c *conn) describeGroups(q *kmsg.DescribeGroupsRequest) *kmsg.DescribeGroup
 
 func (c *conn) listGroups(q *kmsg.ListGroupsRequest) *kmsg.ListGroupsResponse {
 	r := q.ResponseKind().(*kmsg.ListGroupsResponse)
+	if c.f.svc.GroupsReady() != nil {
+		r.ErrorCode = kerr.CoordinatorLoadInProgress.Code
+		return r
+	}
 	for _, g := range await(func(done func([]service.ClassicGroup)) { c.f.svc.ClassicGroups(done) }) {
 		state := stateName(g)
 		if len(q.StatesFilter) > 0 && !slices.ContainsFunc(q.StatesFilter, func(s string) bool { return strings.EqualFold(s, state) }) {

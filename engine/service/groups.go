@@ -453,6 +453,28 @@ func (s *Service) DescribeGroup(name string, done func(GroupDescription, error))
 	})
 }
 
+// GroupsReady says why this broker cannot list its groups yet: it is to lead a partition of
+// them, and does not, as just after a start.
+//
+// Errors: NotLeader, Unavailable.
+func (s *Service) GroupsReady() error {
+	image := s.Image()
+	t := image.Topic(GroupsTopic)
+	if t == nil {
+		return nil
+	}
+	for i := range t.Partitions {
+		p := Partition{Topic: GroupsTopic, ID: i}
+		if a, ok := image.Assignment(p); !ok || len(s.cfg.Brokers) > 1 && a.Leader != s.cfg.ID {
+			continue
+		}
+		if _, err := s.node.Look(p); err != nil {
+			return s.fail(err)
+		}
+	}
+	return nil
+}
+
 // LocalGroups lists the groups that this broker coordinates, sorted.
 func (s *Service) LocalGroups(done func([]string)) { s.groups.names(done) }
 
