@@ -40,8 +40,8 @@
 //
 // Beside them are test suites for implementations of your own, in the style of
 // testing/fstest: record/recordtest, commitlog/logtest, topic/topictest,
-// consumer/offsettest, group/grouptest, controller/controllertest and
-// replica/replicatest. server/servertest runs several brokers whose network can be cut, and
+// consumer/offsettest, group/grouptest, controller/controllertest,
+// replica/replicatest and streamtest. server/servertest runs several brokers whose network can be cut, and
 // kafkatest is that for tests of programs that use Kafka. chaos kills and pauses brokers that
 // are processes; mutate plants bugs and shows that the tests and the simulator catch them; transcript tests
 // by files that read as a story.

@@ -20,11 +20,11 @@ import (
 // it may import all that is above, and that itself.
 var besides = map[string]string{
 	"transcript": "", "record/recordtest": "record", "commitlog/logtest": "commitlog", "topic/topictest": "topic", "consumer/offsettest": "consumer",
-	"group/grouptest": "sim", "controller/controllertest": "controller", "replica/replicatest": "sim", "server/servertest": "server", "kafkatest": "server", "mutate": "", "chaos": "cmd/logbook",
+	"group/grouptest": "sim", "controller/controllertest": "controller", "replica/replicatest": "sim", "server/servertest": "server", "kafkatest": "server", "streamtest": "stream", "mutate": "", "chaos": "cmd/logbook",
 }
 
 // freely are the packages that may use more than the standard library.
-var freely = []string{"record/compression", "controller/quorum", "kafka", "kafkaclient", "opener", "sim", "transcript", "web", "lab", "lab/measure", "lab/stage", "cmd/logbook", "chaos", "replica/replicatest", "group/grouptest"}
+var freely = []string{"record/compression", "controller/quorum", "kafka", "kafkaclient", "opener", "sim", "transcript", "web", "lab", "lab/measure", "lab/stage", "cmd/logbook", "chaos", "replica/replicatest", "group/grouptest", "streamtest"}
 
 // layers reads the engine's packages from the list in doc.go, from the bottom up. The root
 // package is "".

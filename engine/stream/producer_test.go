@@ -3,7 +3,6 @@ package stream_test
 import (
 	"context"
 	"fmt"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,61 +16,6 @@ import (
 	"logbook/engine/stream"
 	"logbook/engine/vfs"
 )
-
-func TestManySenders(t *testing.T) {
-	onEach(t, func(t *testing.T, c *stream.Client) {
-		h, err := c.CreateTopic(t.Context(), "flights", 4, nil)
-		require.NoError(t, err)
-		var acknowledged sync.Map
-		p, err := c.Producer(t.Context(), "flights", stream.ProducerOptions{BufferBytes: 20_000, Acknowledged: func(at stream.Appended, n int) { acknowledged.Store(at, n) }})
-		require.NoError(t, err)
-		var wg sync.WaitGroup
-		for w := range 8 {
-			wg.Go(func() {
-				for i := range 50 {
-					at, err := p.Send(t.Context(), record.Record{Key: fmt.Appendf(nil, "%d", w), Value: fmt.Appendf(nil, "%d/%d", w, i)})
-					if !assert.NoError(t, err) {
-						return
-					}
-					for rec, err := range h.Records(t.Context(), at.Partition, at.Offset) {
-						assert.NoError(t, err)
-						assert.Equal(t, fmt.Sprintf("%d/%d", w, i), string(rec.Value))
-						break
-					}
-				}
-			})
-		}
-		wg.Wait()
-		require.NoError(t, p.Close())
-		require.ErrorIs(t, p.Close(), stream.ErrClosed)
-		total := 0
-		acknowledged.Range(func(_, n any) bool { total += n.(int); return true })
-		st := p.Stats()
-		assert.Equal(t, []int64{400, 400, 0}, []int64{st.Sent, st.Acknowledged, st.Failed})
-		assert.Equal(t, 400, total)
-	})
-}
-
-func TestOrderWithinAPartitionIsTheOrderOfTheCalls(t *testing.T) {
-	onEach(t, func(t *testing.T, c *stream.Client) {
-		h, err := c.CreateTopic(t.Context(), "flights", 2, nil)
-		require.NoError(t, err)
-		p, err := c.Producer(t.Context(), "flights", stream.ProducerOptions{Linger: time.Millisecond, BatchRecords: 7})
-		require.NoError(t, err)
-		for i := range 500 {
-			_, err := p.SendAsync(t.Context(), record.Record{Key: []byte("k"), Value: fmt.Appendf(nil, "%d", i)})
-			require.NoError(t, err)
-		}
-		require.NoError(t, p.Close())
-		i := 0
-		for r, err := range h.Records(t.Context(), h.Partitioner().Partition([]byte("k"), 2), 0) {
-			require.NoError(t, err)
-			require.Equal(t, fmt.Sprint(i), string(r.Value))
-			i++
-		}
-		require.Equal(t, 500, i)
-	})
-}
 
 func inMemory(t *testing.T, disk *vfs.Mem) (*engine.Engine, *stream.TopicHandle) {
 	t.Helper()
