@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -53,4 +55,16 @@ func TestSources(t *testing.T) {
 		assert.Contains(t, string(index), filepath.Base(file[:len(file)-len(".ipynb")]), "the contents")
 	}
 	assert.Greater(t, pictures, 25)
+	glossary, err := os.ReadFile(filepath.Join(b.src, "glossary.md"))
+	require.NoError(t, err)
+	for _, m := range regexp.MustCompile(`\]\(([^)]+)\)`).FindAllStringSubmatch(string(glossary), -1) {
+		assert.FileExists(t, filepath.Join(b.src, m[1]), "the glossary")
+	}
+	var words []string
+	for _, m := range regexp.MustCompile(`(?m)^\*\*([^.]+)\.\*\* .*$`).FindAllStringSubmatch(string(glossary), -1) {
+		words = append(words, strings.ToLower(m[1]))
+		assert.Contains(t, m[0], ".ipynb)", "the lesson that shows it")
+	}
+	assert.Greater(t, len(words), 40)
+	assert.True(t, slices.IsSorted(words), "in order")
 }

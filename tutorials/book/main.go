@@ -97,7 +97,21 @@ func (b *book) prepare() error {
 			return fmt.Errorf("%s: %w", file, err)
 		}
 	}
+	if err := b.glossary(); err != nil {
+		return err
+	}
 	return b.codeIndex()
+}
+
+var toLesson = regexp.MustCompile(`\]\(([0-9a-z-]+)/README\.md\)`)
+
+// glossary copies the glossary, whose links are to lessons.
+func (b *book) glossary() error {
+	data, err := os.ReadFile("tutorials/glossary.md")
+	if err != nil {
+		return err
+	}
+	return b.write("glossary.md", toLesson.ReplaceAll(data, []byte("](${1}.ipynb)")))
 }
 
 // lesson copies a notebook, with links that lead to pages of the book.
