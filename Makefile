@@ -14,6 +14,8 @@ AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 # What make check looks at, for example: make check PKG=./engine/replica
 PKG ?= ./engine/...
+# How many packages make test tries at the same time.
+PACKAGES ?= 3
 # How many seeds of each cell make simulate runs.
 SEEDS ?= 2000
 # How long make chaos goes on.
@@ -32,7 +34,8 @@ notebook: tools ## install what is missing and open the lessons in Jupyter
 	$(PYTHON) -m jupyterlab --notebook-dir="$(CURDIR)" --LabApp.default_url=/lab/tree/notebooks/00-setting-out.ipynb $(AS_ROOT) $(JUPYTER_FLAGS)
 
 test: tools lint ## everything CI runs: lint, all tests under the race detector, all notebooks in the kernel
-	go test -race ./...
+	@# Three packages at a time on two cores: many tests wait for processes and disks.
+	go test -race -p $(PACKAGES) ./...
 	go run ./tutorials/weave -check -run
 
 check: ## the short tests of PKG, without Jupyter: for while you work

@@ -118,7 +118,7 @@ func TestFullDiskCanStillBeRead(t *testing.T) {
 func TestFailedSyncIsNotRetried(t *testing.T) {
 	mem := vfs.NewMem()
 	syncs := 0
-	l, err := commitlog.Open("log", commitlog.Options{FS: mem, Now: ticking()})
+	l, err := commitlog.Open("log", commitlog.Options{FS: mem, Now: ticking(), SegmentBytes: 64 << 10})
 	require.NoError(t, err)
 	appendN(t, l, 5)
 	mem.Before = func(op vfs.Op) error {
@@ -136,7 +136,7 @@ func TestFailedSyncIsNotRetried(t *testing.T) {
 	require.ErrorIs(t, err, syscall.EIO)
 	require.NoError(t, l.Close())
 	assert.Equal(t, before, mem.Ops(), "a poisoned log does not touch the disk")
-	opt := commitlog.Options{FS: lastState(mem), Now: ticking()}
+	opt := commitlog.Options{FS: lastState(mem), Now: ticking(), SegmentBytes: 64 << 10}
 	l, err = commitlog.Open("log", opt)
 	require.NoError(t, err)
 	requireValues(t, l, 0, 5)
@@ -148,7 +148,7 @@ func TestFailedSyncIsNotRetried(t *testing.T) {
 func TestRecoveredRecordsAreMadeDurable(t *testing.T) {
 	eachFormat(t, func(t *testing.T, f record.Format) {
 		disk := vfs.NewMem()
-		opt := commitlog.Options{FS: disk, Format: f, Sync: commitlog.SyncOS, Now: ticking()}
+		opt := commitlog.Options{FS: disk, Format: f, Sync: commitlog.SyncOS, Now: ticking(), SegmentBytes: 64 << 10}
 		l, err := commitlog.Open("log", opt)
 		require.NoError(t, err)
 		appendN(t, l, 5)

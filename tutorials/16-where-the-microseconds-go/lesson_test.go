@@ -42,8 +42,8 @@ the bare file                    … MB/s
 batches as they are go faster than their records: true`},
 		{Number: 8, Body: cell08, Source: "README.md:219", Want: `above the device's limit one by one is slower than in groups: true
 99 of 100 appends are done within: microseconds by load, in percent of what one by one can do
-one by one: … at 20, … at 40, … at 60, … at 80, … at 90, … at 110,
-group commit: … at 20, … at 40, … at 60, … at 80, … at 90, … at 110`},
+one by one: … at 20, … at 40, … at 60, … at 80, … at 100, … at 150,
+group commit: … at 20, … at 40, … at 60, … at 80, … at 100, … at 150`},
 		{Number: 9, Body: cell09, Source: "README.md:257", Want: `in the system: … %, in the log's own code and what it calls: … %
 waiting is not in it: the log is seen for less than all of the time: true
 … %  …
@@ -110,8 +110,8 @@ func cell04() {
 	var one sync.Mutex
 	with, without := measure.Line{Name: "group commit"}, measure.Line{Name: "one by one"}
 	for _, writers := range []int{1, 4, 16, 64} {
-		grouped, _ := measure.Loop(writers, 300*time.Millisecond, func(int) { _, err := log.Append(small); must(err) })
-		single, _ := measure.Loop(writers, 300*time.Millisecond, func(int) {
+		grouped, _ := measure.Loop(writers, 200*time.Millisecond, func(int) { _, err := log.Append(small); must(err) })
+		single, _ := measure.Loop(writers, 200*time.Millisecond, func(int) {
 			one.Lock()
 			defer one.Unlock()
 			_, err := log.Append(small)
@@ -137,7 +137,7 @@ func cell05() {
 		for i := range batch {
 			batch[i] = small
 		}
-		appends, times := measure.Loop(1, 300*time.Millisecond, func(int) { _, err := log.Append(batch...); must(err) })
+		appends, times := measure.Loop(1, 200*time.Millisecond, func(int) { _, err := log.Append(batch...); must(err) })
 		line.Points = append(line.Points, measure.Point{X: float64(size), Y: appends * float64(size)})
 		fmt.Printf("batches of %d: %d ns a record, half of the appends within %d µs\n", size, int(1e9/appends)/size, times.At(0.5).Microseconds())
 	}
@@ -189,7 +189,7 @@ func cell07() {
 	}
 	megabytes := float64(log.Bytes()) / 1e6
 	measured := func(what string, read func()) float64 {
-		perSecond, _ := measure.Loop(1, 300*time.Millisecond, func(int) { read() })
+		perSecond, _ := measure.Loop(1, 200*time.Millisecond, func(int) { read() })
 		fmt.Printf("%-32s %.0f MB/s\n", what, perSecond*megabytes)
 		return perSecond
 	}
@@ -213,11 +213,11 @@ func cell08() {
 		_, err := log.Append(small)
 		must(err)
 	}
-	most, _ := measure.Loop(1, 500*time.Millisecond, func(int) { single() })
+	most, _ := measure.Loop(1, 300*time.Millisecond, func(int) { single() })
 	queue, shared := measure.Line{Name: "one by one"}, measure.Line{Name: "group commit"}
-	for _, part := range []float64{0.2, 0.4, 0.6, 0.8, 0.9, 1.1} {
-		waits := measure.Schedule(part*most, 500*time.Millisecond, single)
-		joins := measure.Schedule(part*most, 500*time.Millisecond, func() { _, err := log.Append(small); must(err) })
+	for _, part := range []float64{0.2, 0.4, 0.6, 0.8, 1, 1.5} {
+		waits := measure.Schedule(part*most, 300*time.Millisecond, single)
+		joins := measure.Schedule(part*most, 300*time.Millisecond, func() { _, err := log.Append(small); must(err) })
 		queue.Points = append(queue.Points, measure.Point{X: 100 * part, Y: float64(waits.At(0.99).Microseconds())})
 		shared.Points = append(shared.Points, measure.Point{X: 100 * part, Y: float64(joins.At(0.99).Microseconds())})
 	}
@@ -233,7 +233,7 @@ func cell09() {
 	lab.Fresh(lesson)
 	log := open("profiled", commitlog.Options{})
 	flame, err := measure.Profile(func() {
-		measure.Loop(64, 1500*time.Millisecond, func(int) { _, err := log.Append(small); must(err) })
+		measure.Loop(64, time.Second, func(int) { _, err := log.Append(small); must(err) })
 	})
 	must(err)
 	fmt.Printf("in the system: %.0f %%, in the log's own code and what it calls: %.0f %%\n", 100*flame.Share("Syscall"), 100*flame.Share("commitlog"))
