@@ -125,13 +125,23 @@ func ids(all []replica.BrokerID) []int32 {
 	return out
 }
 
+// leads reports whether a broker leads a partition, as far as this one knows: it is told of
+// its own leadership a moment before it can take writes.
+func (c *conn) leads(id replica.BrokerID, p service.Partition) bool {
+	if id != c.f.svc.ID() {
+		return true
+	}
+	_, err := c.f.svc.Look(p)
+	return err == nil
+}
+
 func (c *conn) describe(t *metadata.Topic, alive map[service.BrokerID]bool) kmsg.MetadataResponseTopic {
 	rt := kmsg.NewMetadataResponseTopic()
 	rt.Topic, rt.TopicID, rt.IsInternal = kmsg.StringPtr(shown(t.Name)), t.ID, service.IsInternal(t.Name)
 	for i, a := range t.Partitions {
 		rp := kmsg.NewMetadataResponseTopicPartition()
 		rp.Partition, rp.Leader, rp.LeaderEpoch, rp.Replicas, rp.ISR = int32(i), int32(a.Leader), a.LeaderEpoch, ids(a.Replicas), ids(a.ISR)
-		if a.Leader == replica.None || !alive[a.Leader] {
+		if a.Leader == replica.None || !alive[a.Leader] || !c.leads(a.Leader, service.Partition{Topic: t.Name, ID: i}) {
 			rp.Leader, rp.ErrorCode = -1, kerr.LeaderNotAvailable.Code
 		}
 		for _, id := range a.Replicas {
