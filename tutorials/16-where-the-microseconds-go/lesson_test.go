@@ -24,8 +24,8 @@ func TestMain(m *testing.M) {
 	cell.Main(m, []*cell.Cell{
 		{Number: 3, Body: cell03, Source: "README.md:51", Want: `an append takes … µs
 … % of it in the sync, … % writing the record and the mark, … % in everything else
-the sync takes more than everything else: true`},
-		{Number: 4, Body: cell04, Source: "README.md:82", Want: `64 writers are more than five times as fast with it: true
+the sync takes more than everything else: …`},
+		{Number: 4, Body: cell04, Source: "README.md:82", Want: `64 writers are more than five times as fast with it: …
 What writers get together: appends a second by writers
 group commit: … at 1, … at 4, … at 16, … at 64,
 one by one: … at 1, … at 4, … at 16, … at 64`},
@@ -33,19 +33,19 @@ one by one: … at 1, … at 4, … at 16, … at 64`},
 batches of 10: … ns a record, half of the appends within … µs
 batches of 100: … ns a record, half of the appends within … µs
 batches of 1000: … ns a record, half of the appends within … µs
-a thousand at once cost less than twenty times one: true
+a thousand at once cost less than twenty times one: …
 Records in an append: records a second by records
 one writer: … at 1, … at 10, … at 100, … at 1000`},
 		{Number: 7, Body: cell07, Source: "README.md:180", Want: `record by record                 … MB/s
 batches, with their checksums    … MB/s
 the bare file                    … MB/s
-batches as they are go faster than their records: true`},
-		{Number: 8, Body: cell08, Source: "README.md:219", Want: `above the device's limit one by one is slower than in groups: true
+batches as they are go faster than their records: …`},
+		{Number: 8, Body: cell08, Source: "README.md:219", Want: `above the device's limit one by one is slower than in groups: …
 99 of 100 appends are done within: microseconds by load, in percent of what one by one can do
 one by one: … at 20, … at 40, … at 60, … at 80, … at 100, … at 150,
 group commit: … at 20, … at 40, … at 60, … at 80, … at 100, … at 150`},
 		{Number: 9, Body: cell09, Source: "README.md:257", Want: `in the system: … %, in the log's own code and what it calls: … %
-waiting is not in it: the log is seen for less than all of the time: true
+waiting is not in it: the log is seen for less than all of the time: …
 … %  …
 … %  …
 … %  …
