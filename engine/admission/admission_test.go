@@ -22,11 +22,11 @@ func TestMemoryIsWaitedFor(t *testing.T) {
 		m := admission.NewMemory(100)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		require.NoError(t, m.Take(ctx, 60))
+		require.NoError(t, m.Take(ctx, 60, 0))
 		assert.Equal(t, int64(40), m.TryTake(70), "as much as there is")
 		assert.Zero(t, m.TryTake(1))
 		took := make(chan error, 2)
-		go func() { took <- m.Take(ctx, 50) }()
+		go func() { took <- m.Take(ctx, 50, 0) }()
 		synctest.Wait()
 		m.Give(40)
 		synctest.Wait()
@@ -35,35 +35,50 @@ func TestMemoryIsWaitedFor(t *testing.T) {
 		require.NoError(t, <-took)
 		m.Use(80)
 		assert.Equal(t, int64(-30), m.Free())
-		require.ErrorIs(t, m.Take(ctx, 1), context.DeadlineExceeded)
+		require.ErrorIs(t, m.Take(ctx, 1, 0), context.DeadlineExceeded)
+		began := time.Now()
+		require.ErrorIs(t, m.Take(t.Context(), 1, 3*time.Second), admission.ErrBusy)
+		assert.Equal(t, 3*time.Second, time.Since(began))
 		var much *admission.TooMuchError
-		require.ErrorAs(t, m.Take(ctx, 101), &much, "it would wait for ever")
+		require.ErrorAs(t, m.Take(ctx, 101, 0), &much, "it would wait for ever")
 		m.Give(130)
 		assert.Equal(t, int64(100), m.Free())
 	})
+}
+
+func TestMemoryForBytesThatCostSeveral(t *testing.T) {
+	m := admission.NewMemory(100)
+	reserve, release := m.Reserver(3)
+	assert.Equal(t, int64(10), reserve(10))
+	assert.Equal(t, int64(23), reserve(50), "as many as there is memory for")
+	assert.Equal(t, int64(1), m.Free())
+	assert.Zero(t, reserve(1))
+	release(-2)
+	release(35)
+	assert.Equal(t, int64(100), m.Free())
 }
 
 // What is announced and never sent takes a step, and not what was announced.
 func TestMemoryIsTakenForBytesThatCome(t *testing.T) {
 	m := admission.NewMemory(64 << 20)
 	want := bytes.Repeat([]byte("0123456789abcdef"), 200<<10)
-	body, held, err := m.Read(t.Context(), iotest.HalfReader(bytes.NewReader(want)), int64(len(want)))
+	body, held, err := m.Read(t.Context(), iotest.HalfReader(bytes.NewReader(want)), int64(len(want)), 0)
 	require.NoError(t, err)
 	assert.True(t, bytes.Equal(want, body))
 	assert.Equal(t, int64(len(want)), held)
 	m.Give(held)
 	for _, sent := range []int{0, 1, 64<<10 - 1} {
-		_, held, err = m.Read(t.Context(), bytes.NewReader(want[:sent]), 32<<20)
+		_, held, err = m.Read(t.Context(), bytes.NewReader(want[:sent]), 32<<20, 0)
 		require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 		assert.Equal(t, int64(64<<10), held, "%d bytes came", sent)
 		m.Give(held)
 	}
-	_, held, err = m.Read(t.Context(), bytes.NewReader(want), 65<<20)
+	_, held, err = m.Read(t.Context(), bytes.NewReader(want), 65<<20, 0)
 	var much *admission.TooMuchError
 	require.ErrorAs(t, err, &much)
 	assert.Zero(t, held)
 	assert.Equal(t, int64(64<<20), m.Free())
-	_, held, err = m.Read(t.Context(), iotest.ErrReader(errors.New("reset")), 10)
+	_, held, err = m.Read(t.Context(), iotest.ErrReader(errors.New("reset")), 10, 0)
 	require.ErrorContains(t, err, "reset")
 	m.Give(held)
 }

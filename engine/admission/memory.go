@@ -2,9 +2,11 @@ package admission
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
+	"time"
 )
 
 // Memory is a number of bytes that many share. It is safe for concurrent use.
@@ -28,13 +30,18 @@ func (e *TooMuchError) Error() string {
 	return fmt.Sprintf("admission: it takes %d bytes of memory, and there are %d for all requests together", e.Wanted, e.Size)
 }
 
-// Take takes n bytes, and waits until they are free.
+// ErrBusy: memory was waited for, and did not come in time.
+var ErrBusy = errors.New("admission: requests under way take all the memory there is for them")
+
+// Take takes n bytes, and waits until they are free: at most for patience, where that is not
+// 0, and until ctx ends.
 //
-// Errors: *TooMuchError, the context's.
-func (m *Memory) Take(ctx context.Context, n int64) error {
+// Errors: *TooMuchError, ErrBusy, the context's.
+func (m *Memory) Take(ctx context.Context, n int64, patience time.Duration) error {
 	if n > m.size {
 		return &TooMuchError{Wanted: n, Size: m.size}
 	}
+	var over <-chan time.Time
 	for {
 		m.mu.Lock()
 		if m.free >= n {
@@ -44,8 +51,15 @@ func (m *Memory) Take(ctx context.Context, n int64) error {
 		}
 		freed := m.freed
 		m.mu.Unlock()
+		if over == nil && patience > 0 {
+			timer := time.NewTimer(patience)
+			defer timer.Stop()
+			over = timer.C
+		}
 		select {
 		case <-freed:
+		case <-over:
+			return ErrBusy
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -81,6 +95,18 @@ func (m *Memory) Give(n int64) {
 	}
 }
 
+// Reserver returns how memory is taken for bytes that each cost several: reserve takes it for
+// at most n of them, and returns for how many; release gives that of n back, or takes it
+// where n is below zero.
+func (m *Memory) Reserver(each int64) (reserve func(n int64) int64, release func(n int64)) {
+	reserve = func(n int64) int64 {
+		got := m.TryTake(each * n)
+		m.Give(got % each)
+		return got / each
+	}
+	return reserve, func(n int64) { m.Give(each * n) }
+}
+
 // Free is how many bytes are.
 func (m *Memory) Free() int64 {
 	m.mu.Lock()
@@ -95,16 +121,16 @@ const (
 	nextSteps = 16
 )
 
-// Read reads n bytes, and takes memory for them as they come. held is what is to be given
+// Read reads n bytes, and takes memory for them as they come, as Take does. held is what is to be given
 // back, also after an error.
 //
 // Errors: those of Take and of r; io.ErrUnexpectedEOF.
-func (m *Memory) Read(ctx context.Context, r io.Reader, n int64) (body []byte, held int64, err error) {
+func (m *Memory) Read(ctx context.Context, r io.Reader, n int64, patience time.Duration) (body []byte, held int64, err error) {
 	if n > m.size {
 		return nil, 0, &TooMuchError{Wanted: n, Size: m.size}
 	}
 	for size := min(n, firstStep); ; size = min(n, size*nextSteps) {
-		if err := m.Take(ctx, size-held); err != nil {
+		if err := m.Take(ctx, size-held, patience); err != nil {
 			return nil, held, err
 		}
 		held = size

@@ -22,7 +22,7 @@ type Committer struct {
 	// for as long as it takes.
 	patience time.Duration
 
-	flush flush // used by rounds only, of which there is one at a time
+	flush flush
 
 	mu       sync.Mutex
 	running  bool

@@ -2,7 +2,6 @@ package kafka
 
 import (
 	"bufio"
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -134,16 +133,8 @@ func (c *conn) frame() (body []byte, held int64, err error) {
 	if kmsg.Key(int16(binary.BigEndian.Uint16(key))) != kmsg.Produce && n > maxPlainRequest {
 		return nil, 0, fmt.Errorf("kafka: a request of %d bytes that is no produce; the limit is %d", n, maxPlainRequest)
 	}
-	ctx, cancel := context.WithTimeout(c.f.ctx, c.f.cfg.RequestTimeout)
-	defer cancel()
-	body, held, err = c.f.cfg.Memory.Read(ctx, c.in, n)
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = errBusy
-	}
-	return body, held, err
+	return c.f.cfg.Memory.Read(c.f.ctx, c.in, n, c.f.cfg.RequestTimeout)
 }
-
-var errBusy = errors.New("kafka: requests under way take all the memory there is for them")
 
 // header is a request's.
 type header struct {
@@ -239,11 +230,8 @@ func (c *conn) begin(h header, held int64) error {
 	req.SetVersion(h.version)
 	if h.key != int16(kmsg.Produce) { // whose bytes stay where they are
 		decoded := plainGrowth * int64(len(h.body))
-		ctx, cancel := context.WithTimeout(c.f.ctx, c.f.cfg.RequestTimeout)
-		err := c.f.cfg.Memory.Take(ctx, decoded)
-		cancel()
-		if err != nil {
-			return end(errBusy)
+		if err := c.f.cfg.Memory.Take(c.f.ctx, decoded, c.f.cfg.RequestTimeout); err != nil {
+			return end(err)
 		}
 		s.bytes += decoded
 	}

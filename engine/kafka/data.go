@@ -152,13 +152,7 @@ func (c *conn) fetch(q *kmsg.FetchRequest) *kmsg.FetchResponse {
 	if !failed && q.MinBytes > 0 {
 		want.MaxWait = time.Duration(q.MaxWaitMillis) * time.Millisecond
 	}
-	memory := c.f.cfg.Memory
-	want.Reserve = func(n int64) int64 {
-		got := memory.TryTake(fetchMemory * n)
-		memory.Give(got % fetchMemory)
-		return got / fetchMemory
-	}
-	want.Release = func(n int64) { memory.Give(fetchMemory * n) }
+	want.Reserve, want.Release = c.f.cfg.Memory.Reserver(fetchMemory)
 	result := make(chan []service.Fetched, 1)
 	stop := context.AfterFunc(c.f.drain, c.f.svc.Fetch(want, func(f []service.Fetched) { result <- f }))
 	got := <-result

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -52,14 +53,9 @@ func (t *transport) Join(ctx context.Context, name string, q stream.Join) (strea
 	meta := kmsg.NewConsumerMemberMetadata()
 	meta.Version, meta.Generation = 1, -1
 	meta.Topics = slices.Sorted(slices.Values(q.Topics))
-	for _, name := range topicsOf(q.Owned) {
+	for name, ids := range byTopic(q.Owned) {
 		o := kmsg.NewConsumerMemberMetadataOwnedPartition()
-		o.Topic = name
-		for _, p := range q.Owned {
-			if p.Topic == name {
-				o.Partitions = append(o.Partitions, int32(p.ID))
-			}
-		}
+		o.Topic, o.Partitions = name, ids
 		meta.OwnedPartitions = append(meta.OwnedPartitions, o)
 	}
 	c := t.member(name, q.Member)
@@ -149,13 +145,19 @@ func (t *transport) leaveBehind(name, member string) {
 	_ = t.Leave(ctx, name, stream.Membership{Member: member}) // else its session ends by itself
 }
 
-func topicsOf(ps []stream.Partition) []string {
-	var out []string
+// byTopic groups partitions as Kafka's messages do: by topic, in order.
+func byTopic(ps []stream.Partition) iter.Seq2[string, []int32] {
+	ids := map[string][]int32{}
 	for _, p := range ps {
-		out = append(out, p.Topic)
+		ids[p.Topic] = append(ids[p.Topic], int32(p.ID))
 	}
-	slices.Sort(out)
-	return slices.Compact(out)
+	return func(yield func(string, []int32) bool) {
+		for _, name := range slices.Sorted(maps.Keys(ids)) {
+			if !yield(name, ids[name]) {
+				return
+			}
+		}
+	}
 }
 
 func (t *transport) Sync(ctx context.Context, name string, m stream.Membership) ([]stream.Partition, error) {
@@ -231,14 +233,9 @@ func (t *transport) assign(ctx context.Context, j joined) ([]kmsg.SyncGroupReque
 	var out []kmsg.SyncGroupRequestGroupAssignment
 	for _, m := range j.members {
 		a := kmsg.NewConsumerMemberAssignment()
-		for _, name := range topicsOf(plan[m.Member]) {
+		for name, ids := range byTopic(plan[m.Member]) {
 			at := kmsg.NewConsumerMemberAssignmentTopic()
-			at.Topic = name
-			for _, p := range plan[m.Member] {
-				if p.Topic == name {
-					at.Partitions = append(at.Partitions, int32(p.ID))
-				}
-			}
+			at.Topic, at.Partitions = name, ids
 			a.Topics = append(a.Topics, at)
 		}
 		g := kmsg.NewSyncGroupRequestGroupAssignment()
@@ -312,23 +309,19 @@ func (t *transport) commit(ctx context.Context, name string, m stream.Membership
 	if m.Instance != "" {
 		req.InstanceID = kmsg.StringPtr(m.Instance)
 	}
-	ids := map[string][16]byte{}
-	for _, p := range slices.SortedFunc(maps.Keys(offsets), stream.Partition.Compare) {
-		l, err := t.leader(ctx, p)
-		if err != nil {
-			return err
-		}
-		ids[p.Topic] = l.topic
-	}
-	for _, topicName := range slices.Sorted(maps.Keys(ids)) {
+	for name, ids := range byTopic(slices.SortedFunc(maps.Keys(offsets), stream.Partition.Compare)) {
 		rt := kmsg.NewOffsetCommitRequestTopic()
-		rt.Topic, rt.TopicID = topicName, ids[topicName]
-		for _, p := range slices.SortedFunc(maps.Keys(offsets), stream.Partition.Compare) {
-			if p.Topic == topicName {
-				rp := kmsg.NewOffsetCommitRequestTopicPartition()
-				rp.Partition, rp.Offset, rp.LeaderEpoch = int32(p.ID), offsets[p], -1
-				rt.Partitions = append(rt.Partitions, rp)
+		rt.Topic = name
+		for _, id := range ids {
+			p := stream.Partition{Topic: name, ID: int(id)}
+			l, err := t.leader(ctx, p)
+			if err != nil {
+				return err
 			}
+			rt.TopicID = l.topic
+			rp := kmsg.NewOffsetCommitRequestTopicPartition()
+			rp.Partition, rp.Offset, rp.LeaderEpoch = id, offsets[p], -1
+			rt.Partitions = append(rt.Partitions, rp)
 		}
 		req.Topics = append(req.Topics, rt)
 	}

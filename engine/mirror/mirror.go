@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -352,6 +351,6 @@ func same(a, b record.Record) bool {
 	return bytes.Equal(a.Key, b.Key) && (a.Key == nil) == (b.Key == nil) && bytes.Equal(a.Value, b.Value) && (a.Value == nil) == (b.Value == nil) &&
 		a.Timestamp.UnixMilli() == b.Timestamp.UnixMilli() &&
 		slices.EqualFunc(a.Headers, b.Headers, func(x, y record.Header) bool {
-			return strings.Compare(x.Key, y.Key) == 0 && bytes.Equal(x.Value, y.Value)
+			return x.Key == y.Key && bytes.Equal(x.Value, y.Value)
 		})
 }

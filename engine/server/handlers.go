@@ -258,13 +258,7 @@ func fetch(s *session, q wire.Fetch, reply func(any, error)) {
 		Partitions: []service.FetchPartition{{Partition: p, Offset: q.Offset, MaxBytes: limit, LeaderEpoch: q.LeaderEpoch}},
 		MaxWait:    time.Duration(max(q.WaitMS, 0)) * time.Millisecond,
 	}
-	memory := s.b.memory
-	request.Reserve = func(n int64) int64 {
-		got := memory.TryTake(fetchMemory * n)
-		memory.Give(got % fetchMemory)
-		return got / fetchMemory
-	}
-	request.Release = func(n int64) { memory.Give(fetchMemory * n) }
+	request.Reserve, request.Release = s.b.memory.Reserver(fetchMemory)
 	var w waiting
 	cancel := s.b.service.Fetch(request, func(all []service.Fetched) {
 		w.answered()

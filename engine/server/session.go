@@ -199,7 +199,7 @@ func (s *session) next() (err error) {
 		return s.explain(err)
 	}
 	_ = s.net.SetReadDeadline(time.Now().Add(s.b.cfg.RequestTimeout))
-	body, held, err := s.b.memory.Read(s.drainCtx, s.net, int64(n))
+	body, held, err := s.b.memory.Read(s.drainCtx, s.net, int64(n), 0)
 	release := sync.OnceFunc(func() { s.b.memory.Give(held) })
 	defer func() {
 		if !begun {
@@ -210,7 +210,7 @@ func (s *session) next() (err error) {
 		return err
 	}
 	decoded := growth(body)
-	if err := s.b.memory.Take(s.drainCtx, decoded); err != nil {
+	if err := s.b.memory.Take(s.drainCtx, decoded, 0); err != nil {
 		return s.explain(err)
 	}
 	held += decoded

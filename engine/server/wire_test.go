@@ -172,7 +172,8 @@ func heap() int64 {
 // Connections that say nothing make room for those that come, and who has something under
 // way stays.
 func TestTheIdleMakeRoom(t *testing.T) {
-	address := one(t, func(c *server.Config) { c.MaxConnections = 5 })
+	n := newNetwork(t, 1, func(c *server.Config) { c.MaxConnections = 5 })
+	address := n.Address(1)
 	busy := dial(t, address)
 	require.NoError(t, wire.Write(busy, 1, "hello", wire.Hello{}))
 	_, err := wire.Read(busy, 1000)
@@ -181,6 +182,7 @@ func TestTheIdleMakeRoom(t *testing.T) {
 	_, err = wire.Read(busy, 1000)
 	require.NoError(t, err)
 	require.NoError(t, wire.Write(busy, 3, "fetch", wire.Fetch{Topic: "flights", WaitMS: 60_000}))
+	require.Eventually(t, func() bool { return n.Server(1).Counters().Requests["fetch"] == 1 }, 20*time.Second, time.Millisecond, "it is under way")
 	for range 20 {
 		dial(t, address)
 	}

@@ -36,11 +36,10 @@ func (s *Service) classic(name string, fresh bool, f func(h *hosted, err error))
 		}
 		h := sh.groups[name]
 		if h == nil && fresh {
-			if err := sh.room(name); err != nil {
+			if h, err = sh.hostFor(name); err != nil {
 				f(nil, err)
 				return
 			}
-			h = sh.host(name)
 		}
 		if h == nil {
 			f(nil, group.ErrUnknownMember)

@@ -354,12 +354,12 @@ func (sh *shard) host(name string) *hosted {
 // maxGroups is how many groups a partition of groups may have.
 const maxGroups = 20_000
 
-// room says why another group cannot be begun.
-func (sh *shard) room(name string) error {
+// hostFor is host for a request: there may be no room for another group.
+func (sh *shard) hostFor(name string) (*hosted, error) {
 	if sh.groups[name] == nil && len(sh.groups) >= maxGroups {
-		return sh.s.fail(group.ErrTooMany)
+		return nil, sh.s.fail(group.ErrTooMany)
 	}
-	return nil
+	return sh.host(name), nil
 }
 
 // compactAbove is how many records a partition of groups may have, at least, before it is

@@ -128,7 +128,7 @@ func (f *fetch) look() {
 	f.cancels = nil
 	f.mu.Unlock()
 	for {
-		next, ready, starved := f.read()
+		ready, starved := f.read()
 		f.mu.Lock()
 		if starved && !ready {
 			if f.starves() {
@@ -147,6 +147,7 @@ func (f *fetch) look() {
 			return
 		}
 		if !f.again {
+			next := f.next() // before somebody else looks
 			f.looking = false
 			f.mu.Unlock()
 			f.watch(next)
@@ -158,8 +159,8 @@ func (f *fetch) look() {
 }
 
 // read reads what each partition has beyond what was found before: records below the high
-// watermark stay what they are. It returns where each is to be read on.
-func (f *fetch) read() (next []int64, ready, starved bool) {
+// watermark stay what they are.
+func (f *fetch) read() (ready, starved bool) {
 	if f.found == nil {
 		f.found = make([]Fetched, len(f.q.Partitions))
 		for i, q := range f.q.Partitions {
@@ -211,11 +212,17 @@ func (f *fetch) read() (next []int64, ready, starved bool) {
 		}
 		*was = r
 	}
-	for _, found := range f.found {
-		next = append(next, found.Next)
-	}
 	ready = ready || total >= max(1, f.q.MinBytes) || f.q.MaxBytes > 0 && total >= f.q.MaxBytes
-	return next, ready, starved && total == 0 && f.behind()
+	return ready, starved && total == 0 && f.behind()
+}
+
+// next is where each partition is to be read on.
+func (f *fetch) next() []int64 {
+	next := make([]int64, len(f.found))
+	for i := range f.found {
+		next[i] = f.found[i].Next
+	}
+	return next
 }
 
 // behind reports whether some partition has what was asked for.

@@ -97,14 +97,14 @@ func (s *Service) Group(name string, r group.Request, done func(GroupReply, erro
 			done(GroupReply{}, s.fail(group.ErrUnknownMember)) // and nothing is begun for it
 			return
 		}
-		if err := sh.room(name); err != nil {
+		h, err := sh.hostFor(name)
+		if err != nil {
 			done(GroupReply{}, err)
 			return
 		}
 		reply := func(out group.Reply) {
 			done(GroupReply{Member: out.Member, Generation: out.Generation, Partitions: out.Partitions, Epoch: sh.epoch}, s.fail(out.Err))
 		}
-		h := sh.host(name)
 		h.do(groupOp{run: func() { h.ask(r, reply) }, fail: func(err error) { reply(group.Reply{Err: err}) }})
 		sh.drop(h)
 	})
@@ -292,11 +292,11 @@ func (s *Service) SetOffsets(name string, offsets map[Partition]int64, reset boo
 			done(err)
 			return
 		}
-		if err := sh.room(name); err != nil {
+		h, err := sh.hostFor(name)
+		if err != nil {
 			done(err)
 			return
 		}
-		h := sh.host(name)
 		h.do(groupOp{fail: done, run: func() {
 			n := 0
 			if h.machine.State() != group.Empty {

@@ -82,7 +82,7 @@ type benching struct {
 	duration, warmUp                 time.Duration
 }
 
-// broker is who is measured. Its methods are for many goroutines.
+// benchBroker is who is measured. Its methods are for many goroutines.
 type benchBroker interface {
 	// prepare makes sure that the topic is there, and returns its partitions. made: it was not.
 	prepare(ctx context.Context, topic string, partitions int) (n int, made bool, err error)
@@ -101,7 +101,7 @@ func (b *benching) broker(o *globalFlags) (benchBroker, error) {
 	case "logbook":
 		return newBenchLogbook(o, b.acks, b.batch)
 	case "kafka":
-		return newBenchKafka(o, b.acks, b.batch)
+		return newBenchKafka(o, b.acks)
 	}
 	return nil, usageError{fmt.Errorf("protocol %q; it must be logbook or kafka", b.protocol)}
 }
@@ -130,7 +130,7 @@ func (b *benching) run(ctx context.Context, o *globalFlags, out, errOut io.Write
 		func() (benchResult, error) { return b.file(ctx) },
 		func() (benchResult, error) { return b.produce(ctx, broker, partitions) },
 		func() (benchResult, error) { return b.consume(ctx, broker, partitions) },
-		func() (benchResult, error) { return b.endToEnd(ctx, broker, partitions) },
+		func() (benchResult, error) { return b.endToEnd(ctx, broker) },
 	} {
 		r, err := measure()
 		if err != nil {
@@ -224,7 +224,7 @@ func (b *benching) result(what string, c *clock) benchResult {
 	return r
 }
 
-// writers lets each writer write batches until the clock is over: one after another, or when
+// writersRun lets each writer write batches until the clock is over: one after another, or when
 // they are due.
 func (b *benching) writersRun(ctx context.Context, c *clock, write func(writer int, due time.Time) error) error {
 	errs := make([]error, b.writers)
@@ -293,7 +293,7 @@ func (b *benching) consume(ctx context.Context, broker benchBroker, partitions i
 }
 
 // endToEnd writes and reads at the same time; a time ends when the record was read.
-func (b *benching) endToEnd(ctx context.Context, broker benchBroker, _ int) (benchResult, error) {
+func (b *benching) endToEnd(ctx context.Context, broker benchBroker) (benchResult, error) {
 	ends, err := broker.ends(ctx)
 	if err != nil {
 		return benchResult{}, err

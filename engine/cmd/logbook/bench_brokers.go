@@ -119,7 +119,7 @@ type benchKafka struct {
 	topic string
 }
 
-func newBenchKafka(o *globalFlags, acks string, _ int) (benchBroker, error) {
+func newBenchKafka(o *globalFlags, acks string) (benchBroker, error) {
 	opts := []kgo.Opt{kgo.SeedBrokers(strings.Split(o.brokers, ",")...), kgo.ProducerLinger(0), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(kgo.NoCompression()),
 		kgo.RetryTimeout(o.timeout), kgo.RecordDeliveryTimeout(max(o.timeout, time.Second)), kgo.ProducerBatchMaxBytes(1 << 20), kgo.FetchMaxWait(500 * time.Millisecond), kgo.FetchMinBytes(1)}
 	if acks == "leader" {

@@ -112,8 +112,7 @@ func (f Flame) Text() string {
 }
 
 func (f *frame) sum(times map[string]int64, above map[string]bool) {
-	fresh := f.calls != nil && !above[f.name] || f.calls == nil && !above[f.name]
-	if fresh && f.name != "all" {
+	if !above[f.name] && f.name != "all" { // one that calls itself counts once
 		times[f.name] += f.time
 		above[f.name] = true
 		defer delete(above, f.name)
