@@ -48,7 +48,7 @@ type Config struct {
 	KafkaAdvertise string
 
 	Token     string      // clients must say it in their hello; empty: none
-	PeerToken string      // the other brokers say it in theirs; empty: Token
+	PeerToken string      // the other brokers say it in theirs; empty: they are asked back (vouch.go)
 	ServerTLS *tls.Config // nil: no TLS
 	PeerTLS   *tls.Config // for connections to peers
 
@@ -82,7 +82,6 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	c.PeerToken = cmp.Or(c.PeerToken, c.Token)
 	if c.Log.Committer == nil {
 		c.Log.Committer = commitlog.NewPatientCommitter(syncPatience)
 	}

@@ -45,6 +45,10 @@ func done(reply func(any, error)) func(error) {
 
 // handlers are all requests but hello, which a session handles itself.
 var handlers = map[string]handler{
+	"vouch": on(func(s *session, q wire.Vouch, reply func(any, error)) {
+		l := s.b.links[replica.BrokerID(q.Broker)]
+		reply(wire.VouchReply{Mine: l != nil && l.vouch(q.Nonce)}, nil)
+	}),
 	"metadata": on(func(s *session, q wire.Metadata, reply func(any, error)) { reply(s.b.Metadata(q.Topics...)) }),
 	"create_topic": on(func(s *session, q wire.CreateTopic, reply func(any, error)) {
 		s.b.CreateTopic(q, func(t wire.Topic, err error) { reply(wire.CreateTopicReply{Topic: t}, err) })

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -21,6 +22,7 @@ type link struct {
 
 	mu      sync.Mutex
 	up      bool
+	nonce   string // of the connection that is being made; "": none is
 	queue   []service.PeerMessage
 	size    int // of the frames of records in the queue
 	changed chan struct{}
@@ -110,12 +112,13 @@ func (l *link) run() {
 }
 
 func (l *link) connect() (*wire.Conn, error) {
-	ctx, cancel := context.WithTimeout(l.b.ctx, max(2*l.b.cfg.HealthEvery, 200*time.Millisecond))
+	ctx, cancel := context.WithTimeout(l.b.ctx, max(4*l.b.cfg.HealthEvery, 400*time.Millisecond))
 	defer cancel()
 	d := wire.Dialer{
-		Hello: wire.Hello{Client: fmt.Sprint("logbook broker ", l.b.cfg.ID), Token: l.b.cfg.PeerToken, Broker: wire.BrokerID(l.b.cfg.ID)},
+		Hello: wire.Hello{Client: fmt.Sprint("logbook broker ", l.b.cfg.ID), Token: cmp.Or(l.b.cfg.PeerToken, l.b.cfg.Token), Broker: wire.BrokerID(l.b.cfg.ID), Nonce: l.begin()},
 		TLS:   l.b.cfg.PeerTLS, Dial: l.b.cfg.Dial,
 	}
+	defer l.begun()
 	c, err := d.Connect(ctx, l.address)
 	if err != nil {
 		return nil, err

@@ -25,6 +25,7 @@ type Server struct {
 	counters *counters
 	memory   *admission.Memory // for the requests and replies of all clients
 	places   *admission.Places
+	vouching chan struct{} // connections that are asked about
 	clock    *service.Clock
 
 	kafka         *kafka.Front
@@ -48,7 +49,7 @@ func Open(cfg Config) (*Server, error) {
 	}
 	b := &Server{
 		cfg: cfg, links: map[replica.BrokerID]*link{}, sessions: map[*session]bool{}, address: cfg.Advertise,
-		memory: admission.NewMemory(cfg.MaxMemory), places: admission.NewPlaces(cfg.MaxConnections, time.Now), counters: newCounters(), clock: service.NewClock(),
+		memory: admission.NewMemory(cfg.MaxMemory), places: admission.NewPlaces(cfg.MaxConnections, time.Now), counters: newCounters(), vouching: make(chan struct{}, vouching), clock: service.NewClock(),
 	}
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	for id, address := range cfg.Peers {

@@ -31,6 +31,7 @@ type session struct {
 	cancelWaits   context.CancelFunc
 	peer          replica.BrokerID // set by a peer's hello
 	authenticated bool             // hello was said with the token, or need not be
+	explained     bool             // the other side is told why the connection ends
 	place         *admission.Place
 	slots         chan struct{}  // requests under way
 	work          sync.WaitGroup // requests under way, and what is to be written
@@ -104,8 +105,8 @@ func (s *session) live() {
 	var writer sync.WaitGroup
 	writer.Go(s.write)
 	err := s.serve()
-	if errors.Is(err, io.EOF) {
-		s.cancelWaits() // half-closed: replies can still be sent
+	if errors.Is(err, io.EOF) || s.explained {
+		s.cancelWaits() // half-closed, or about to be closed: replies can still be sent
 	} else if s.drainCtx.Err() == nil { // it is gone; when the broker drains, it is not
 		s.stop()
 	}
@@ -271,6 +272,7 @@ func (s *session) explain(err error) error {
 	}
 	if ok {
 		s.b.counters.count(func(c *Counters) { c.BadFrames++ })
+		s.explained = true
 		s.error(0, we)
 	}
 	return err
@@ -281,20 +283,28 @@ func (s *session) hello(e wire.Envelope) error {
 	if err := json.Unmarshal(e.Payload, &h); err != nil {
 		return s.explain(&wire.FrameError{Reason: "a hello that cannot be read", Err: err})
 	}
-	token, whose := s.b.cfg.Token, "broker's"
-	_, known := s.b.links[replica.BrokerID(h.Broker)]
-	if h.Broker != 0 {
-		if !known {
-			we := &wire.Error{Code: wire.Unauthorized, Message: fmt.Sprintf("broker %d is not one of broker %d's peers; check the lists of peers", h.Broker, s.b.cfg.ID)}
-			s.error(e.ID, we)
-			return we
-		}
-		token, whose = s.b.cfg.PeerToken, "brokers' own"
-	}
-	if token != "" && subtle.ConstantTimeCompare([]byte(h.Token), []byte(token)) != 1 {
-		we := &wire.Error{Code: wire.Unauthorized, Message: "the token is not the " + whose}
+	refuse := func(format string, args ...any) error {
+		we := &wire.Error{Code: wire.Unauthorized, Message: fmt.Sprintf(format, args...)}
+		s.explained = true
 		s.error(e.ID, we)
 		return we
+	}
+	caller := replica.BrokerID(h.Broker)
+	_, known := s.b.links[caller]
+	same := func(token string) bool { return subtle.ConstantTimeCompare([]byte(h.Token), []byte(token)) == 1 }
+	switch {
+	case caller != replica.None && !known:
+		return refuse("broker %d is not one of broker %d's peers; check the lists of peers", h.Broker, s.b.cfg.ID)
+	case known && s.b.cfg.PeerToken != "":
+		if !same(s.b.cfg.PeerToken) {
+			return refuse("the token is not the brokers' own; set LOGBOOK_PEER_TOKEN to the same for all of them")
+		}
+	case s.b.cfg.Token != "" && !same(s.b.cfg.Token):
+		return refuse("the token is not the broker's")
+	case known:
+		if err := s.verify(caller, h.Nonce); err != nil {
+			return refuse("this is not known to be broker %d: %v", h.Broker, err)
+		}
 	}
 	s.authenticated = true
 	s.reply(e.ID, e.Type, wire.HelloReply{Broker: wire.BrokerID(s.b.cfg.ID), Version: wire.Version})

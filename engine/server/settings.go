@@ -53,7 +53,7 @@ type Settings struct {
 	Gone       time.Duration               // LOGBOOK_UNREACHABLE_TIMEOUT: likewise one that cannot be reached
 	Lifetime   time.Duration               // LOGBOOK_LIFETIME: shut down after so long; 0: never
 	Token      string                      // LOGBOOK_TOKEN: clients must have it; empty: none
-	PeerToken  string                      // LOGBOOK_PEER_TOKEN: the brokers must have it; empty: LOGBOOK_TOKEN
+	PeerToken  string                      // LOGBOOK_PEER_TOKEN: the brokers must have it; empty: they are asked back
 	TLSCert    string                      // LOGBOOK_TLS_CERT, LOGBOOK_TLS_KEY: PEM files; empty: no TLS
 	TLSKey     string
 	TLSCA      string // LOGBOOK_TLS_CA: PEM file of those who sign the peers' certificates

@@ -149,7 +149,12 @@ func (c *Conn) Call(ctx context.Context, kind string, request, reply any) error 
 		c.mu.Unlock()
 		return ctx.Err()
 	case <-c.done:
-		return c.Err()
+		select {
+		case e := <-answer: // it came before the connection ended
+			return decode(e, kind, reply)
+		default:
+			return c.Err()
+		}
 	}
 }
 

@@ -15,6 +15,7 @@ type Message struct {
 // Messages lists every kind of message.
 var Messages = []Message{
 	{"hello", "Says who is speaking, and proves it where the broker has a token.", Hello{}, HelloReply{}},
+	{"vouch", "Says whether a connection to another broker is this broker's own.", Vouch{}, VouchReply{}},
 	{"metadata", "Says which brokers and topics there are, and who leads what.", Metadata{}, MetadataReply{}},
 	{"create_topic", "Makes a topic.", CreateTopic{}, CreateTopicReply{}},
 	{"alter_topic", "Gives a topic more partitions, or changes its settings.", AlterTopic{}, Empty{}},
@@ -49,12 +50,25 @@ type Hello struct {
 	Client string   `json:"client" doc:"name and version of the program, for logs"`
 	Token  string   `json:"token,omitempty" doc:"the broker's shared token, where it has one"`
 	Broker BrokerID `json:"broker,omitempty" doc:"set by another broker of the cluster: its id; what follows the reply is the brokers' own protocol"`
+	Nonce  string   `json:"nonce,omitempty" doc:"of another broker: what it will vouch for, where brokers have no token of their own"`
 }
 
 // HelloReply says who answers.
 type HelloReply struct {
 	Broker  BrokerID `json:"broker" doc:"the broker's id"`
 	Version int      `json:"version" doc:"of the protocol"`
+}
+
+// Vouch asks whether a connection is the broker's own. Where brokers have no token of their
+// own, whoever says that it is a broker is asked back, at the address it is known by.
+type Vouch struct {
+	Broker BrokerID `json:"broker" doc:"who asks: the one that was called"`
+	Nonce  string   `json:"nonce" doc:"what the caller said in its hello"`
+}
+
+// VouchReply answers a Vouch.
+type VouchReply struct {
+	Mine bool `json:"mine" doc:"this broker is connecting to the one that asks, with that nonce"`
 }
 
 // Metadata asks about topics.
