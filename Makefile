@@ -22,7 +22,7 @@ SEEDS ?= 2000
 CHAOS ?= 10m
 
 .DEFAULT_GOAL := help
-.PHONY: help notebook test check cross book kafka lint tools linter weave unweave bench crash mutants simulate chaos judges fuzz clean
+.PHONY: help notebook test check cross book kafka lint pins tools linter weave unweave bench crash mutants simulate chaos judges fuzz clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -43,8 +43,9 @@ check: ## the short tests of PKG, without Jupyter: for while you work
 	go vet $(PKG)
 	go test -short -race $(PKG)
 
-lint: linter ## what .golangci.yml demands: formatting, vet, staticcheck and more
+lint: linter ## what .golangci.yml demands: formatting, vet, staticcheck and more; and types in Python
 	"$(BUILD)/bin/golangci-lint" run ./...
+	"$(BUILD)/mypy/bin/python" -m mypy --strict --cache-dir "$(BUILD)/mypy/cache" engine/sdk/python/src engine/sdk/python/tests
 
 cross: ## compile for every system that the README names
 	@for t in linux/amd64 linux/arm64 darwin/arm64 windows/amd64; do echo "$$t"; GOOS=$${t%/*} GOARCH=$${t#*/} go build ./engine/... || exit 1; done
@@ -56,6 +57,15 @@ linter:
 	@test "$(BUILD)/bin/golangci-lint" -nt tools/go.mod || { \
 		echo "building the linter (a minute, once)"; \
 		cd tools && GOBIN="$(BUILD)/bin" go install tool && touch "$(BUILD)/bin/golangci-lint"; }
+	@test "$(BUILD)/mypy/.stamp" -nt tools/requirements.txt || { \
+		python3 -m venv "$(BUILD)/mypy" && \
+		"$(BUILD)/mypy/bin/python" -m pip install --quiet --no-cache-dir --disable-pip-version-check -r tools/requirements.txt && \
+		touch "$(BUILD)/mypy/.stamp"; }
+
+pins: ## pin what Python's packages need, with hashes (needs uv)
+	@for f in notebooks:3.10 tutorials/book:3.11 tools:3.10; do \
+		uv pip compile --quiet --universal --python-version $${f#*:} --generate-hashes --no-header --no-annotate -o $${f%:*}/requirements.txt $${f%:*}/requirements.in || exit 1; \
+	done
 
 weave: ## write notebooks and tests from the literate sources, executing them in the kernel
 	@$(MAKE) --no-print-directory tools

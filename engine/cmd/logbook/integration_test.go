@@ -263,7 +263,7 @@ func TestNewcomersSession(t *testing.T) {
 
 	// The Python client reads and writes all the while, by way of any broker that is left.
 	assert.Equal(t, "400 True\n", w.python(`
-from logbook import Client, Producer
+from logbook_client import Client, Producer
 with Client(brokers) as c:
     n = 0
     for p in range(3):

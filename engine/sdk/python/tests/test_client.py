@@ -13,9 +13,9 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "src"))
 
-from logbook import BrokerError, Client, Consumer, GroupConsumer, LogbookError, OffsetOutOfRange, Producer, ProtocolError, Unreachable  # noqa: E402
-from logbook.connection import decode_frame, encode_frame  # noqa: E402
-from logbook.routing import partition_for  # noqa: E402
+from logbook_client import BrokerError, Client, Consumer, GroupConsumer, LogbookError, OffsetOutOfRange, Producer, ProtocolError, Unreachable  # noqa: E402
+from logbook_client.connection import decode_frame, encode_frame  # noqa: E402
+from logbook_client.routing import partition_for  # noqa: E402
 
 
 class Offline(unittest.TestCase):
@@ -55,6 +55,11 @@ class Offline(unittest.TestCase):
 @unittest.skipUnless(os.environ.get("LOGBOOK_BINARY"), "LOGBOOK_BINARY names no broker")
 class Online(unittest.TestCase):
     """Against one broker."""
+
+    dir: tempfile.TemporaryDirectory[str]
+    process: subprocess.Popen[str]
+    drain: threading.Thread
+    address: str
 
     @classmethod
     def setUpClass(cls) -> None:
@@ -190,7 +195,7 @@ class Online(unittest.TestCase):
             self.assertEqual(read(hung, 2), {b"one", b"two"}, "it joins again with its next fetch")
 
 
-def next_value(reader) -> bytes:  # type: ignore[no-untyped-def]
+def next_value(reader: Consumer | GroupConsumer) -> bytes | None:
     while True:
         records = reader.fetch(wait=5.0)
         if records:
