@@ -35,7 +35,8 @@ notebook: tools ## install what is missing and open the lessons in Jupyter
 
 test: tools lint ## everything CI runs: lint, all tests under the race detector, all notebooks in the kernel
 	@# Three packages at a time on two cores: many tests wait for processes and disks.
-	go test -race -p $(PACKAGES) ./...
+	@# The race detector would have each of them wait for a second before it ends.
+	GORACE=atexit_sleep_ms=0 go test -race -p $(PACKAGES) ./...
 	go run ./tutorials/weave -check -run
 
 check: ## the short tests of PKG, without Jupyter: for while you work

@@ -28,6 +28,7 @@
 //	(this one)   the embedded front door: Open, and from there everything above
 //	client       brokers as a transport: finds leaders and coordinators, follows redirects, tries again
 //	kafkaclient  a Kafka cluster as a transport
+//	foreign      directories that other programs laid out, read as they are
 //	server       the networked broker: sessions, links, limits, TLS, an orderly end
 //	opener       opens a log wherever it is: a directory, Logbook's brokers, a Kafka cluster
 //	mirror       copies topics and committed offsets from one log to another

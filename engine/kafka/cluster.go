@@ -43,9 +43,9 @@ func shown(name string) string {
 	return name
 }
 
-// endpoint is where Kafka clients find a broker.
-func (f *Front) endpoint(id service.BrokerID) (host string, port int32, ok bool) {
-	address := f.svc.Endpoint(id, EndpointName)
+// endpoint is where clients of this one's listener find a broker.
+func (c *conn) endpoint(id service.BrokerID) (host string, port int32, ok bool) {
+	address := c.f.svc.Endpoint(id, c.listener)
 	host, p, err := net.SplitHostPort(address)
 	n, perr := strconv.ParseInt(p, 10, 32)
 	return host, int32(n), err == nil && perr == nil
@@ -63,7 +63,7 @@ func (c *conn) metadata(q *kmsg.MetadataRequest) *kmsg.MetadataResponse {
 	r := q.ResponseKind().(*kmsg.MetadataResponse)
 	alive := map[service.BrokerID]bool{}
 	for _, b := range c.f.svc.Brokers() {
-		host, port, ok := c.f.endpoint(b.ID)
+		host, port, ok := c.endpoint(b.ID)
 		if !ok {
 			continue
 		}
@@ -158,7 +158,7 @@ func (c *conn) describeCluster(q *kmsg.DescribeClusterRequest) *kmsg.DescribeClu
 	r := q.ResponseKind().(*kmsg.DescribeClusterResponse)
 	r.ClusterID, r.ControllerID = clusterID, c.f.controller()
 	for _, b := range c.f.svc.Brokers() {
-		if host, port, ok := c.f.endpoint(b.ID); ok {
+		if host, port, ok := c.endpoint(b.ID); ok {
 			rb := kmsg.NewDescribeClusterResponseBroker()
 			rb.NodeID, rb.Host, rb.Port = int32(b.ID), host, port
 			r.Brokers = append(r.Brokers, rb)

@@ -26,6 +26,7 @@ type conn struct {
 
 	user      string // who has proved to be whom
 	mechanism string // of the SASL exchange under way
+	listener  string // the name of the endpoints that its clients are told
 	trusted   bool   // it need prove nothing, or has
 }
 

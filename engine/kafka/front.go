@@ -21,6 +21,9 @@ import (
 // EndpointName is what brokers call their Kafka listener when they tell each other where it is.
 const EndpointName = "kafka"
 
+// ExternalEndpointName is what they call a second one, for clients to which brokers have other addresses.
+const ExternalEndpointName = "kafka, external"
+
 // Config configures a Front. Service must be set; every other zero value is usable.
 type Config struct {
 	Service *service.Service
@@ -77,7 +80,11 @@ func New(cfg Config) *Front {
 }
 
 // Serve serves the connections that a listener accepts until it is closed.
-func (f *Front) Serve(ln net.Listener) error {
+func (f *Front) Serve(ln net.Listener) error { return f.ServeAs(ln, EndpointName) }
+
+// ServeAs is Serve on a listener of another name: its clients are told where the brokers'
+// listeners of that name are.
+func (f *Front) ServeAs(ln net.Listener, name string) error {
 	for {
 		nc, err := ln.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -88,16 +95,16 @@ func (f *Front) Serve(ln net.Listener) error {
 			time.Sleep(50 * time.Millisecond)
 			continue
 		}
-		f.welcome(nc)
+		f.welcome(nc, name)
 	}
 }
 
-func (f *Front) welcome(nc net.Conn) {
+func (f *Front) welcome(nc net.Conn, name string) {
 	host, _, _ := net.SplitHostPort(nc.RemoteAddr().String())
 	if f.cfg.TLS != nil {
 		nc = tls.Server(nc, f.cfg.TLS)
 	}
-	c := &conn{f: f, net: nc, in: bufio.NewReaderSize(nc, 64<<10), out: make(chan *slot, maxPipelined), trusted: f.cfg.Token == "", host: host}
+	c := &conn{f: f, net: nc, listener: name, in: bufio.NewReaderSize(nc, 64<<10), out: make(chan *slot, maxPipelined), trusted: f.cfg.Token == "", host: host}
 	if c.place = f.places.Enter(host, func() { nc.Close() }); c.place == nil {
 		nc.Close()
 		return

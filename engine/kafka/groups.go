@@ -30,7 +30,7 @@ func (c *conn) findCoordinator(q *kmsg.FindCoordinatorRequest) *kmsg.FindCoordin
 			o.ErrorMessage = text(err)
 			return o
 		}
-		host, port, ok := c.f.endpoint(id)
+		host, port, ok := c.endpoint(id)
 		if !ok {
 			o.ErrorCode = kerr.CoordinatorNotAvailable.Code
 			return o

@@ -17,6 +17,7 @@ import (
 
 	"logbook/engine"
 	"logbook/engine/client"
+	"logbook/engine/foreign"
 	"logbook/engine/kafkaclient"
 	"logbook/engine/server"
 	"logbook/engine/stream"
@@ -27,7 +28,11 @@ type Log struct {
 	*stream.Client
 	kind  Kind
 	close func() error
+	tails []foreign.Tail
 }
+
+// Tails are the unfinished records at the ends of a foreign directory's logs, which are not read.
+func (l *Log) Tails() []foreign.Tail { return l.tails }
 
 // Kind is where a log is.
 type Kind string
@@ -37,6 +42,7 @@ const (
 	Directory Kind = "directory" // of this process alone
 	Brokers   Kind = "logbook"   // Logbook's, by its JSON protocol
 	Kafka     Kind = "kafka"     // Apache Kafka, or whoever speaks its protocol: Logbook's brokers do
+	Foreign   Kind = "foreign"   // a directory that another program laid out, which is only read
 )
 
 // Kind is where the log is.
@@ -61,17 +67,21 @@ type Capabilities struct {
 	// Survives: what is acknowledged survives the loss of a machine, where topics have
 	// several replicas.
 	Survives bool
+	// Writes: it can be written to.
+	Writes bool
 }
 
 // Capabilities tells what the log can do.
 func (l *Log) Capabilities() Capabilities {
 	switch l.kind {
 	case Directory:
-		return Capabilities{Partitioners: true, WholeBatches: true, CommitsOnlyGrow: true, ShortSessions: true}
+		return Capabilities{Partitioners: true, WholeBatches: true, CommitsOnlyGrow: true, ShortSessions: true, Writes: true}
 	case Brokers:
-		return Capabilities{Partitioners: true, WholeBatches: true, CommitsOnlyGrow: true, ShortSessions: true, Survives: true}
+		return Capabilities{Partitioners: true, WholeBatches: true, CommitsOnlyGrow: true, ShortSessions: true, Survives: true, Writes: true}
+	case Foreign:
+		return Capabilities{}
 	}
-	return Capabilities{Survives: true}
+	return Capabilities{Survives: true, Writes: true}
 }
 
 // Open opens a log:
@@ -79,6 +89,8 @@ func (l *Log) Capabilities() Capabilities {
 //	data                                        a directory, which it makes where there is none
 //	logbook://host:9400,host:9401               Logbook's brokers; :token@ before the hosts
 //	kafka://host:9092,host:9093                 a Kafka cluster; user:password@ before the hosts
+//	pystream://data?offsets=offsets             PyStream's directory, and its offsets'; only read
+//	kafka-lite://data                           kafka-lite's directory; only read
 //
 // Brokers may be followed by ?tls=true, and ca=FILE with the certificates of those who sign
 // theirs; Kafka also by sasl=plain, scram-sha-256 or scram-sha-512 (plain where a user is
@@ -93,6 +105,9 @@ func Open(where string) (*Log, error) {
 			return nil, err
 		}
 		return &Log{Client: e.Client, kind: Directory, close: e.Close}, nil
+	}
+	if kind := foreign.Kind(scheme); kind == foreign.PyStream || kind == foreign.KafkaLite {
+		return parseForeign(kind, strings.TrimPrefix(where, scheme+"://"))
 	}
 	a, err := parse(where)
 	if err != nil {
@@ -112,7 +127,34 @@ func Open(where string) (*Log, error) {
 		}
 		return &Log{Client: k.Client, kind: Kafka, close: k.Close}, nil
 	}
-	return nil, fmt.Errorf("opener: a log at %s://: it must be a directory, logbook:// or kafka://", scheme)
+	return nil, fmt.Errorf("opener: a log at %s://: it must be a directory, logbook://, kafka://, pystream:// or kafka-lite://", scheme)
+}
+
+// parseForeign opens DIR?offsets=DIR.
+func parseForeign(kind foreign.Kind, rest string) (*Log, error) {
+	dir, query, _ := strings.Cut(rest, "?")
+	q, err := url.ParseQuery(query)
+	if err != nil {
+		return nil, fmt.Errorf("opener: %s:// takes a directory, and ?offsets=DIRECTORY: %w", kind, err)
+	}
+	for name := range q {
+		if name != "offsets" {
+			return nil, fmt.Errorf("opener: there is no setting %q for %s://; there is offsets", name, kind)
+		}
+	}
+	return OpenForeign(kind, dir, foreign.Options{Offsets: q.Get("offsets")})
+}
+
+// OpenForeign opens what another program laid out.
+//
+// Errors: those of foreign.Open.
+func OpenForeign(kind foreign.Kind, dir string, opt foreign.Options) (*Log, error) {
+	d, err := foreign.Open(kind, dir, opt)
+	if err != nil {
+		return nil, err
+	}
+	c := stream.New(d)
+	return &Log{Client: c, kind: Foreign, close: func() error { return errors.Join(c.Close(), d.Close()) }, tails: d.Tails()}, nil
 }
 
 // address is a parsed address.

@@ -70,7 +70,7 @@ func TestOneProgramOnEach(t *testing.T) {
 func TestAddresses(t *testing.T) {
 	secret := "very-secret-indeed"
 	for where, want := range map[string]string{
-		"mysql://host:1":                                "a directory, logbook:// or kafka://",
+		"mysql://host:1":                                "a directory, logbook://, kafka://",
 		"kafka://host":                                  `"host" is no host:port`,
 		"kafka://a,b:1":                                 `"a" is no host:port`,
 		"kafka://a:1/topic":                             `here is "/topic"`,
@@ -90,5 +90,17 @@ func TestAddresses(t *testing.T) {
 		log, err := opener.Open(where)
 		require.NoError(t, err, where)
 		require.NoError(t, log.Close())
+	}
+}
+
+func TestForeignDirectories(t *testing.T) {
+	for where, want := range map[string]string{
+		"pystream://" + t.TempDir():               "no topic",
+		"kafka-lite:///nowhere":                   "no such file",
+		"pystream://x?compression=none":           `no setting "compression"`,
+		"pystream://" + t.TempDir() + "?offsets=": "no topic",
+	} {
+		_, err := opener.Open(where)
+		require.ErrorContains(t, err, want, where)
 	}
 }

@@ -28,8 +28,8 @@ type Server struct {
 	vouching chan struct{} // connections that are asked about
 	clock    *service.Clock
 
-	kafka         *kafka.Front
-	kafkaListener net.Listener // nil: there is none
+	kafka     *kafka.Front
+	listeners []net.Listener // beside the one that is served: for Kafka's clients, and external ones
 
 	ctx   context.Context // ends when the broker closes
 	stop  context.CancelFunc
@@ -74,14 +74,35 @@ func Open(cfg Config) (*Server, error) {
 // ServeKafka serves Kafka's clients on a listener, until the broker ends, and tells the other
 // brokers where. It is called before Serve.
 func (b *Server) ServeKafka(ln net.Listener) {
-	address := b.cfg.KafkaAdvertise
+	b.advertise(kafka.EndpointName, ln, b.cfg.KafkaAdvertise)
+	b.tasks.Go(func() { _ = b.kafka.Serve(ln) })
+}
+
+// ServeKafkaExternal serves Kafka's clients on a further listener, whose clients are told
+// what the brokers advertise for theirs. It is called before Serve.
+func (b *Server) ServeKafkaExternal(ln net.Listener, advertise string) {
+	b.advertise(kafka.ExternalEndpointName, ln, advertise)
+	b.tasks.Go(func() { _ = b.kafka.ServeAs(ln, kafka.ExternalEndpointName) })
+}
+
+// externalEndpoint is what brokers call their external listener for the JSON protocol.
+const externalEndpoint = "logbook, external"
+
+// ServeExternal serves clients on a further listener, whose clients are told what the
+// brokers advertise for theirs. It is called before Serve.
+func (b *Server) ServeExternal(ln net.Listener, advertise string) {
+	b.advertise(externalEndpoint, ln, advertise)
+	b.tasks.Go(func() { _ = b.accept(ln, externalEndpoint) })
+}
+
+// advertise tells the other brokers where a listener is.
+func (b *Server) advertise(name string, ln net.Listener, address string) {
 	if address == "" {
 		address = ln.Addr().String()
 	}
-	b.service.SetEndpoint(kafka.EndpointName, address)
-	b.kafkaListener = ln
-	b.tasks.Go(func() { _ = b.kafka.Serve(ln) })
-	b.cfg.Logger.Info("serving Kafka's clients", "broker", b.cfg.ID, "address", ln.Addr().String(), "advertised", address)
+	b.service.SetEndpoint(name, address)
+	b.listeners = append(b.listeners, ln)
+	b.cfg.Logger.Info("a further listener", "broker", b.cfg.ID, "clients", name, "address", ln.Addr().String(), "advertised", address)
 }
 
 // Kafka is the front for Kafka's clients.
@@ -132,7 +153,7 @@ func (b *Server) Serve(ctx context.Context, ln net.Listener) error {
 	b.service.Start()
 	b.cfg.Logger.Info("broker is serving", "broker", b.cfg.ID, "address", ln.Addr().String(), "controller", b.service.Controller(), "peers", len(b.links))
 	accepted := make(chan error, 1)
-	go func() { accepted <- b.accept(ln) }()
+	go func() { accepted <- b.accept(ln, "") }()
 	var err error
 	select {
 	case err = <-accepted:
@@ -142,7 +163,9 @@ func (b *Server) Serve(ctx context.Context, ln net.Listener) error {
 	return errors.Join(err, b.shutdown())
 }
 
-func (b *Server) accept(ln net.Listener) error {
+// accept welcomes clients of a listener; name is that of its endpoints, "" for the one that
+// peers use too.
+func (b *Server) accept(ln net.Listener, name string) error {
 	for {
 		nc, err := ln.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -158,7 +181,7 @@ func (b *Server) accept(ln net.Listener) error {
 				return nil
 			}
 		}
-		b.welcome(nc)
+		b.welcome(nc, name)
 	}
 }
 
@@ -188,14 +211,14 @@ func (b *Server) shutdown() error {
 	for _, s := range open {
 		finishing.Go(func() { s.finish(deadline) })
 	}
-	if b.kafkaListener != nil {
-		b.kafkaListener.Close()
-		finishing.Go(func() {
-			ctx, cancel := context.WithDeadline(context.Background(), deadline)
-			defer cancel()
-			b.kafka.Drain(ctx)
-		})
+	for _, ln := range b.listeners {
+		ln.Close()
 	}
+	finishing.Go(func() {
+		ctx, cancel := context.WithDeadline(context.Background(), deadline)
+		defer cancel()
+		b.kafka.Drain(ctx)
+	})
 	finishing.Wait()
 	return b.Close()
 }
@@ -216,8 +239,8 @@ func (b *Server) Close() error {
 	for _, s := range open {
 		s.close()
 	}
-	if b.kafkaListener != nil {
-		b.kafkaListener.Close()
+	for _, ln := range b.listeners {
+		ln.Close()
 	}
 	err := b.service.Close() // and whoever waits is answered
 	b.kafka.Close()

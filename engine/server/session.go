@@ -29,6 +29,7 @@ type session struct {
 	stop          context.CancelFunc
 	drainCtx      context.Context // ends when the broker drains: long waits end early
 	cancelWaits   context.CancelFunc
+	listener      string           // the endpoint by which it came; "": the one that peers use too
 	peer          replica.BrokerID // set by a peer's hello
 	authenticated bool             // hello was said with the token, or need not be
 	explained     bool             // the other side is told why the connection ends
@@ -58,12 +59,12 @@ func growth(body []byte) int64 {
 }
 
 // welcome starts a session, or says why not.
-func (b *Server) welcome(nc net.Conn) {
+func (b *Server) welcome(nc net.Conn, listener string) {
 	if b.cfg.ServerTLS != nil {
 		nc = tls.Server(nc, b.cfg.ServerTLS)
 	}
 	s := &session{
-		b: b, net: nc, slots: make(chan struct{}, maxPipelined), ended: make(chan struct{}), posted: make(chan struct{}, 1), quiet: make(chan struct{}),
+		b: b, net: nc, listener: listener, slots: make(chan struct{}, maxPipelined), ended: make(chan struct{}), posted: make(chan struct{}, 1), quiet: make(chan struct{}),
 		authenticated: b.cfg.Token == "",
 	}
 	s.ctx, s.stop = context.WithCancel(b.ctx)
@@ -250,9 +251,13 @@ func (s *session) begin(e wire.Envelope, finished func()) {
 	}
 	h(s, e.Payload, func(reply any, err error) {
 		if err != nil {
-			s.error(e.ID, s.b.wireError(err))
+			we := s.b.wireError(err)
+			if we.Leader != 0 {
+				we.Address = s.addressOf(we.Leader)
+			}
+			s.error(e.ID, we)
 		} else {
-			s.reply(e.ID, e.Type, reply)
+			s.reply(e.ID, e.Type, s.addressed(reply))
 		}
 		finished()
 	})
@@ -389,4 +394,35 @@ func (s *session) discard() {
 			return
 		}
 	}
+}
+
+// addressOf is a broker's address for whoever came by this session's listener.
+func (s *session) addressOf(id wire.BrokerID) string {
+	if s.listener != "" {
+		if address := s.b.service.Endpoint(replica.BrokerID(id), s.listener); address != "" {
+			return address
+		}
+	}
+	return s.b.AddressOf(replica.BrokerID(id))
+}
+
+// addressed is a reply with the addresses for whoever came by this session's listener.
+func (s *session) addressed(reply any) any {
+	if s.listener == "" {
+		return reply
+	}
+	switch r := reply.(type) {
+	case wire.MetadataReply:
+		for i := range r.Brokers {
+			r.Brokers[i].Address = s.addressOf(r.Brokers[i].ID)
+		}
+	case wire.ClusterReply:
+		for i := range r.Brokers {
+			r.Brokers[i].Address = s.addressOf(r.Brokers[i].ID)
+		}
+	case wire.FindCoordinatorReply:
+		r.Broker.Address = s.addressOf(r.Broker.ID)
+		return r
+	}
+	return reply
 }

@@ -25,6 +25,16 @@ import (
 	"logbook/engine/topic"
 )
 
+// External are second listeners, for clients that reach the brokers under other addresses than
+// the brokers reach each other: from outside of containers, or through forwarded ports. Whoever
+// comes in by one is told the addresses that the brokers advertise for it.
+type External struct {
+	ExternalPort      int    // LOGBOOK_EXTERNAL_PORT: of the protocol; -1 is none
+	ExternalHost      string // LOGBOOK_EXTERNAL_ADVERTISE: host:port; empty: what is bound
+	KafkaExternalPort int    // LOGBOOK_KAFKA_EXTERNAL_PORT: for Kafka's clients; -1 is none
+	KafkaExternalHost string // LOGBOOK_KAFKA_EXTERNAL_ADVERTISE
+}
+
 // Settings configure a broker process. They come from LOGBOOK_* environment variables;
 // see LoadSettings.
 type Settings struct {
@@ -38,6 +48,7 @@ type Settings struct {
 	BrokerPort int                         // LOGBOOK_BROKER_PORT: of the protocol; 0 lets the system pick one
 	KafkaPort  int                         // LOGBOOK_KAFKA_PORT: for Kafka's clients; 0 lets the system pick one, -1 is none
 	KafkaHost  string                      // LOGBOOK_KAFKA_ADVERTISE: host:port that Kafka's clients are told; empty: what is bound
+	External                               // second listeners, for clients to which brokers have other addresses
 	AutoCreate bool                        // LOGBOOK_AUTO_CREATE: make topics that Kafka's clients ask for
 	Partitions int                         // LOGBOOK_PARTITIONS: of topics that do not say
 	Data       string                      // LOGBOOK_DATA: directory
@@ -63,7 +74,7 @@ type Settings struct {
 func DefaultSettings() Settings {
 	return Settings{
 		AppName: "logbook", Host: "127.0.0.1", Port: 8000, LogLevel: slog.LevelInfo, LogFormat: "text",
-		BrokerID: 1, BrokerPort: 9400, KafkaPort: 9092, AutoCreate: true, Partitions: 1, Data: "logbook-data", Acks: replica.Quorum, CheckEvery: 500 * time.Millisecond,
+		BrokerID: 1, BrokerPort: 9400, KafkaPort: 9092, External: External{ExternalPort: -1, KafkaExternalPort: -1}, AutoCreate: true, Partitions: 1, Data: "logbook-data", Acks: replica.Quorum, CheckEvery: 500 * time.Millisecond,
 		Lag: 10 * time.Second, Gone: 500 * time.Millisecond,
 	}
 }
@@ -100,7 +111,15 @@ var settings = []setting{
 		return v != "" && !strings.ContainsAny(v, " /[]\t\n") && (net.ParseIP(v) != nil || !strings.Contains(v, ":"))
 	}},
 	{"LOGBOOK_PORT", "a port from 0 (any free one) to 65535", "8000", func(s *Settings, v string) bool { return setPort(&s.Port, v) }},
-	{"LOGBOOK_LOG_LEVEL", "debug, info, warn or error", "info", func(s *Settings, v string) bool {
+	{"LOGBOOK_LOG_LEVEL", "debug, info, warning, error or critical", "info", func(s *Settings, v string) bool {
+		switch strings.ToLower(v) { // the words that other systems have for these
+		case "warning":
+			s.LogLevel = slog.LevelWarn
+			return true
+		case "critical":
+			s.LogLevel = slog.LevelError
+			return true
+		}
 		return s.LogLevel.UnmarshalText([]byte(v)) == nil
 	}},
 	{"LOGBOOK_LOG_FORMAT", "text or json", "text", func(s *Settings, v string) bool {
@@ -113,13 +132,11 @@ var settings = []setting{
 		return err == nil && n > 0
 	}},
 	{"LOGBOOK_BROKER_PORT", "a port from 0 (any free one) to 65535", "9400", func(s *Settings, v string) bool { return setPort(&s.BrokerPort, v) }},
-	{"LOGBOOK_KAFKA_PORT", "a port from 0 (any free one) to 65535, or off", "9092", func(s *Settings, v string) bool {
-		if v == "off" {
-			s.KafkaPort = -1
-			return true
-		}
-		return setPort(&s.KafkaPort, v)
-	}},
+	{"LOGBOOK_KAFKA_PORT", portOrOff, "9092", func(s *Settings, v string) bool { return setPortOrOff(&s.KafkaPort, v) }},
+	{"LOGBOOK_EXTERNAL_PORT", portOrOff, "off", func(s *Settings, v string) bool { return setPortOrOff(&s.ExternalPort, v) }},
+	{"LOGBOOK_EXTERNAL_ADVERTISE", "host:port that clients of the external port are told", "", func(s *Settings, v string) bool { s.ExternalHost = v; return isAddress(v) }},
+	{"LOGBOOK_KAFKA_EXTERNAL_PORT", portOrOff, "off", func(s *Settings, v string) bool { return setPortOrOff(&s.KafkaExternalPort, v) }},
+	{"LOGBOOK_KAFKA_EXTERNAL_ADVERTISE", "host:port that Kafka's clients of the external port are told", "", func(s *Settings, v string) bool { s.KafkaExternalHost = v; return isAddress(v) }},
 	{"LOGBOOK_KAFKA_ADVERTISE", "host:port", "", func(s *Settings, v string) bool { s.KafkaHost = v; return isAddress(v) }},
 	{"LOGBOOK_AUTO_CREATE", "true or false", "true", func(s *Settings, v string) bool {
 		s.AutoCreate = v == "true"
@@ -175,6 +192,16 @@ var settings = []setting{
 	{"LOGBOOK_TLS_CERT", "a PEM file", "", func(s *Settings, v string) bool { s.TLSCert = v; return true }},
 	{"LOGBOOK_TLS_KEY", "a PEM file", "", func(s *Settings, v string) bool { s.TLSKey = v; return true }},
 	{"LOGBOOK_TLS_CA", "a PEM file", "", func(s *Settings, v string) bool { s.TLSCA = v; return true }},
+}
+
+const portOrOff = "a port from 0 (any free one) to 65535, or off"
+
+func setPortOrOff(port *int, v string) bool {
+	if v == "off" {
+		*port = -1
+		return true
+	}
+	return setPort(port, v)
 }
 
 func setPort(port *int, v string) bool {

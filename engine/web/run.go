@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strconv"
 	"sync"
 	"syscall"
 
@@ -44,6 +45,24 @@ func Run(ctx context.Context, s server.Settings, logger *slog.Logger) error {
 		default:
 			return errors.Join(fmt.Errorf("cannot listen on %s (set LOGBOOK_HOST and LOGBOOK_KAFKA_PORT): %w", s.KafkaAddress(), err), b.Close(), ln.Close(), web.Close())
 		}
+	}
+	for _, x := range []struct {
+		port     int
+		variable string
+		serve    func(net.Listener)
+	}{
+		{s.ExternalPort, "LOGBOOK_EXTERNAL_PORT", func(ln net.Listener) { b.ServeExternal(ln, s.ExternalHost) }},
+		{s.KafkaExternalPort, "LOGBOOK_KAFKA_EXTERNAL_PORT", func(ln net.Listener) { b.ServeKafkaExternal(ln, s.KafkaExternalHost) }},
+	} {
+		if x.port < 0 {
+			continue
+		}
+		address := net.JoinHostPort(s.Host, strconv.Itoa(x.port))
+		further, err := lc.Listen(ctx, "tcp", address)
+		if err != nil {
+			return errors.Join(fmt.Errorf("cannot listen on %s (set LOGBOOK_HOST and %s): %w", address, x.variable, err), b.Close(), ln.Close(), web.Close())
+		}
+		x.serve(further)
 	}
 	if ip := net.ParseIP(s.Host); s.Token == "" && ip != nil && ip.IsUnspecified() {
 		logger.Warn("everybody who can reach this machine can read and write: set LOGBOOK_TOKEN, or bind to one address with LOGBOOK_HOST")

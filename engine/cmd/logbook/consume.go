@@ -33,6 +33,7 @@ type consuming struct {
 	follow    bool
 	count     int64
 	format    string
+	encoding  encoding
 
 	mu   sync.Mutex
 	out  *bufio.Writer
@@ -40,18 +41,19 @@ type consuming struct {
 }
 
 func consumeCommand(o *globalFlags) *cobra.Command {
-	c := consuming{o: o}
+	c := consuming{o: o, encoding: "text"}
 	cmd := &cobra.Command{
-		Use: "consume TOPIC", Short: "Print records", Args: args(cobra.ExactArgs(1)),
-		Long: `Consume prints the records of a topic up to its present end; with --follow it waits for more.
+		Use: "consume TOPIC...", Short: "Print records", Args: args(cobra.MinimumNArgs(1)),
+		Long: `Consume prints the records of topics up to their present end; with --follow it waits for more.
 With --group the partitions are shared with the group's other members, it begins where the
 group was, follows, and commits what it has printed.
 
 The format has kcat's words: %s value, %k key, %o offset, %p partition, %t topic,
-%T timestamp in ms, %S and %K the lengths of value and key, %h headers, \n and \t.`,
+%T timestamp in ms, %S and %K the lengths of value and key, %h headers, \n and \t. Keys and
+values are printed as they are, or with --encoding as hex or base64.`,
 		Example: `  logbook consume flights --from 2001-01-01T06:00:00Z --format '%p:%o %k %s\n'
   logbook consume flights --group dashboards`,
-		RunE: func(cmd *cobra.Command, a []string) error { return c.run(cmd, a[0]) },
+		RunE: func(cmd *cobra.Command, a []string) error { return c.run(cmd, a) },
 	}
 	f := cmd.Flags()
 	f.IntVarP(&c.partition, "partition", "p", -1, "-1: all")
@@ -62,6 +64,7 @@ The format has kcat's words: %s value, %k key, %o offset, %p partition, %t topic
 	f.BoolVarP(&c.follow, "follow", "f", false, "wait for more at the end")
 	f.Int64VarP(&c.count, "count", "c", 0, "stop after so many; 0: never")
 	f.StringVar(&c.format, "format", `%s\n`, "how to print a record")
+	f.Var(&c.encoding, "encoding", "how to print keys and values: text, hex or base64")
 	return cmd
 }
 
@@ -101,7 +104,7 @@ func (f from) find(ctx context.Context, c *client.Client, topic string, partitio
 // errEnough ends consuming: --count is reached.
 var errEnough = errors.New("enough")
 
-func (c *consuming) run(cmd *cobra.Command, topic string) error {
+func (c *consuming) run(cmd *cobra.Command, names []string) error {
 	at, err := parseFrom(c.from)
 	if err != nil {
 		return err
@@ -109,14 +112,18 @@ func (c *consuming) run(cmd *cobra.Command, topic string) error {
 	c.out = bufio.NewWriter(cmd.OutOrStdout())
 	defer c.out.Flush()
 	return c.o.with(func(cl *client.Client) error {
-		t, err := cl.Topic(cmd.Context(), topic)
-		if err != nil {
-			return err
+		var topics []wire.Topic
+		for _, name := range names {
+			t, err := cl.Topic(cmd.Context(), name)
+			if err != nil {
+				return err
+			}
+			topics = append(topics, t)
 		}
 		if c.group != "" {
-			err = c.member(cmd.Context(), cl, topic, at)
+			err = c.member(cmd.Context(), cl, names, at)
 		} else {
-			err = c.partitions(cmd.Context(), cl, t, at)
+			err = c.partitions(cmd.Context(), cl, topics, at)
 		}
 		if errors.Is(err, errEnough) {
 			return nil
@@ -125,26 +132,27 @@ func (c *consuming) run(cmd *cobra.Command, topic string) error {
 	})
 }
 
-// partitions reads some or all partitions beside one another.
-func (c *consuming) partitions(ctx context.Context, cl *client.Client, t wire.Topic, at from) error {
-	ids := []int{c.partition}
-	if c.partition < 0 {
-		ids = nil
-		for i := range t.Partitions {
-			ids = append(ids, i)
+// partitions reads some or all partitions of topics beside one another.
+func (c *consuming) partitions(ctx context.Context, cl *client.Client, topics []wire.Topic, at from) error {
+	for _, t := range topics {
+		if c.partition >= len(t.Partitions) {
+			return &wire.Error{Code: wire.UnknownPartition, Message: fmt.Sprintf("topic %q has partitions 0 to %d", t.Name, len(t.Partitions)-1)}
 		}
-	} else if c.partition >= len(t.Partitions) {
-		return &wire.Error{Code: wire.UnknownPartition, Message: fmt.Sprintf("topic %q has partitions 0 to %d", t.Name, len(t.Partitions)-1)}
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var readers sync.WaitGroup
-	for _, id := range ids {
-		readers.Go(func() {
-			if err := c.partitionFrom(ctx, cl, t.Name, id, at); err != nil {
-				stop(err)
+	for _, t := range topics {
+		for id := range t.Partitions {
+			if c.partition >= 0 && id != c.partition {
+				continue
 			}
-		})
+			readers.Go(func() {
+				if err := c.partitionFrom(ctx, cl, t.Name, id, at); err != nil {
+					stop(err)
+				}
+			})
+		}
 	}
 	readers.Wait()
 	if err := context.Cause(ctx); err != nil {
@@ -210,11 +218,11 @@ func (c *consuming) begin(ctx context.Context, cl *client.Client, topic string, 
 }
 
 // member reads as a member of a group, and commits what was printed.
-func (c *consuming) member(ctx context.Context, cl *client.Client, topic string, at from) error {
+func (c *consuming) member(ctx context.Context, cl *client.Client, topics []string, at from) error {
 	if at.word != "earliest" && at.word != "latest" {
 		return usageError{errors.New("a group begins where it was; --from earliest or latest is for what it never read (see: logbook group reset)")}
 	}
-	opt := stream.MemberOptions{Topics: []string{topic}}
+	opt := stream.MemberOptions{Topics: topics}
 	if at.word == "latest" {
 		opt.Reset = stream.ResetToLatest
 	}
@@ -288,7 +296,7 @@ func (c *consuming) print(topic string, partition int, r wire.Record) error {
 		}
 		return err
 	}
-	if _, err := io.WriteString(c.out, format(c.format, topic, partition, r)); err != nil {
+	if _, err := io.WriteString(c.out, format(c.format, c.encoding, topic, partition, r)); err != nil {
 		return err
 	}
 	if c.seen == c.count {
@@ -310,7 +318,7 @@ func asJSON(topic string, partition int, r wire.Record) any {
 func timeOf(ms int64) time.Time { return time.UnixMilli(ms) }
 
 // format fills kcat's words in.
-func format(f, topic string, partition int, r wire.Record) string {
+func format(f string, as encoding, topic string, partition int, r wire.Record) string {
 	length := func(b []byte) string {
 		if b == nil {
 			return "-1"
@@ -319,11 +327,11 @@ func format(f, topic string, partition int, r wire.Record) string {
 	}
 	var headers []string
 	for _, h := range r.Headers {
-		headers = append(headers, h.Key+"="+string(h.Value))
+		headers = append(headers, h.Key+"="+as.encode(h.Value))
 	}
 	return strings.NewReplacer(
 		`%%`, "%", `\n`, "\n", `\t`, "\t", `\\`, `\`,
-		"%s", string(r.Value), "%k", string(r.Key), "%o", fmt.Sprint(r.Offset), "%p", fmt.Sprint(partition), "%t", topic,
+		"%s", as.encode(r.Value), "%k", as.encode(r.Key), "%o", fmt.Sprint(r.Offset), "%p", fmt.Sprint(partition), "%t", topic,
 		"%T", fmt.Sprint(r.Timestamp), "%S", length(r.Value), "%K", length(r.Key), "%h", strings.Join(headers, ","),
 	).Replace(f)
 }

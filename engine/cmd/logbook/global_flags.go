@@ -22,6 +22,7 @@ import (
 type globalFlags struct {
 	brokers string
 	token   string
+	profile string // see loadProfile, which comes first
 	tls     bool
 	ca      string
 	json    bool
@@ -34,6 +35,7 @@ func (o *globalFlags) flags(cmd *cobra.Command) {
 	f.StringVar(&o.token, "token", os.Getenv("LOGBOOK_TOKEN"), "the brokers' token (LOGBOOK_TOKEN)")
 	f.BoolVar(&o.tls, "tls", os.Getenv("LOGBOOK_TLS_CA") != "", "connect with TLS")
 	f.StringVar(&o.ca, "tls-ca", os.Getenv("LOGBOOK_TLS_CA"), "PEM file of those who sign the brokers' certificates (LOGBOOK_TLS_CA)")
+	f.StringVar(&o.profile, "profile", "", "file of LOGBOOK_* variables: a path, or NAME for NAME.env in the folder logbook of your configuration (LOGBOOK_PROFILE)")
 	f.BoolVar(&o.json, "json", false, "print JSON, one document a line")
 	f.DurationVar(&o.timeout, "timeout", 10*time.Second, "how long to try")
 	f.Lookup("token").DefValue = "" // not to be shown in help

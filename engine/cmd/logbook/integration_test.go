@@ -36,6 +36,8 @@ func TestMain(m *testing.M) {
 		fmt.Fprintf(os.Stderr, "building the command: %v\n%s", err, out)
 		os.Exit(1)
 	}
+	// The race detector has each process wait for a second before it ends.
+	os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	code := m.Run()
 	os.RemoveAll(dir)
 	os.Exit(code)

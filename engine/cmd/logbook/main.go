@@ -31,7 +31,10 @@ func main() {
 	// A broker outlives whoever reads its log, and a pipe that ends is an error like any other.
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := command().ExecuteContext(ctx)
+	err := loadProfile(profileOf(os.Args[1:]))
+	if err == nil {
+		err = command().ExecuteContext(ctx)
+	}
 	interrupted := ctx.Err() != nil
 	stop()
 	if err == nil || interrupted && errors.Is(err, context.Canceled) {
@@ -83,7 +86,9 @@ func command() *cobra.Command {
 		Long: `Logbook is a Kafka-style event log: brokers, and what one needs to use and look at them.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no broker answers, 4 no such topic,
-partition or group, 5 stored on the leader but not acknowledged by the replicas.`,
+partition or group, 5 stored on the leader but not acknowledged by the replicas. What was
+asked for goes to standard output, everything else to standard error. A command whose
+reader has had enough (as head has) ends with 1 and says nothing.`,
 		Example: `  logbook cluster                                 # three brokers, for trying things
   logbook topic create flights --partitions 3
   echo "DTW:delayed" | logbook produce flights --key-separator :
@@ -99,7 +104,7 @@ partition or group, 5 stored on the leader but not acknowledged by the replicas.
 	o.flags(root)
 	root.AddCommand(
 		serveCommand(), clusterCommand(&o), topicCommand(&o), produceCommand(&o), consumeCommand(&o), groupCommand(&o),
-		statusCommand(&o), failoverCommand(&o), recoverCommand(&o), inspectCommand(&o), repairCommand(&o), benchCommand(&o), copyCommand(&o), healthCommand(), simCommand(&o),
+		statusCommand(&o), failoverCommand(&o), recoverCommand(&o), inspectCommand(&o), repairCommand(&o), benchCommand(&o), copyCommand(&o), importCommand(&o), healthCommand(), simCommand(&o),
 	)
 	return root
 }

@@ -28,10 +28,11 @@ type producing struct {
 	acks      string
 	headers   []string
 	null      bool
+	encoding  encoding
 }
 
 func produceCommand(o *globalFlags) *cobra.Command {
-	p := producing{o: o}
+	p := producing{o: o, encoding: "text"}
 	cmd := &cobra.Command{
 		Use: "produce TOPIC", Short: "Send lines from standard input", Args: args(cobra.ExactArgs(1)),
 		Long: `Produce sends each line of standard input as a record, in batches. With --format json each
@@ -46,6 +47,7 @@ What fails is the first line that was not stored; the lines before it were.`,
 	f := cmd.Flags()
 	f.StringVarP(&p.separator, "key-separator", "K", "", "what stands between key and value; empty: there are no keys")
 	f.StringVar(&p.format, "format", "lines", "lines or json")
+	f.Var(&p.encoding, "encoding", "what keys and values of lines are in: text, hex or base64")
 	f.IntVarP(&p.partition, "partition", "p", client.AnyPartition, "-1: by the key, or in turn")
 	f.StringVar(&p.acks, "acks", "", "leader, all or quorum; empty: the brokers' default")
 	f.StringArrayVarP(&p.headers, "header", "H", nil, "name=value, for every record")
@@ -224,7 +226,15 @@ func (p *producing) record(line []byte) (record.Record, error) {
 			if !ok {
 				return r, fmt.Errorf("there is no %q between key and value", p.separator)
 			}
-			r.Key, r.Value = key, value
+			var err error
+			if r.Key, err = p.encoding.decode(key); err != nil {
+				return r, fmt.Errorf("the key is not %s: %w", p.encoding, err)
+			}
+			r.Value = value
+		}
+		var err error
+		if r.Value, err = p.encoding.decode(r.Value); err != nil {
+			return r, fmt.Errorf("the value is not %s: %w", p.encoding, err)
 		}
 	}
 	if p.null && len(r.Value) == 0 {

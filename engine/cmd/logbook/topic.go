@@ -281,7 +281,7 @@ func groupCommand(o *globalFlags) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if g.State == "Empty" && g.Generation == 0 && len(g.Offsets) == 0 {
+				if unknown(g) {
 					return &unknownGroup{a[0]}
 				}
 				return o.print(cmd.OutOrStdout(), g, func(w io.Writer) { describeGroup(w, g) })
@@ -292,7 +292,14 @@ func groupCommand(o *globalFlags) *cobra.Command {
 		Use: "delete NAME", Short: "Delete a group that has no members, with its committed offsets", Args: args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, a []string) error {
 			return o.with(func(c *client.Client) error {
-				if err := c.DeleteGroup(cmd.Context(), a[0]); err != nil {
+				g, err := c.Group(cmd.Context(), a[0])
+				if err == nil && unknown(g) {
+					err = &unknownGroup{a[0]}
+				}
+				if err == nil {
+					err = c.DeleteGroup(cmd.Context(), a[0])
+				}
+				if err != nil {
 					return err
 				}
 				return o.print(cmd.OutOrStdout(), map[string]any{"group": a[0]}, func(w io.Writer) { fmt.Fprintf(w, "deleted %s\n", a[0]) })
@@ -301,6 +308,11 @@ func groupCommand(o *globalFlags) *cobra.Command {
 	}
 	cmd.AddCommand(list, describe, resetCommand(o), remove)
 	return parent(cmd)
+}
+
+// unknown: the broker describes a group that is not there as an empty one.
+func unknown(g wire.DescribeGroupReply) bool {
+	return g.State == "Empty" && g.Generation == 0 && len(g.Offsets) == 0
 }
 
 // unknownGroup: nobody has joined a group of that name, or committed to it.
