@@ -5,6 +5,9 @@ export JUPYTER_PATH := $(BUILD)/jupyter
 export JUPYTER_DATA_DIR := $(BUILD)/jupyter/data
 export JUPYTER_CONFIG_DIR := $(BUILD)/jupyter/config
 export JUPYTER_RUNTIME_DIR := $(BUILD)/jupyter/runtime
+# Python's own shell and Node would write to the home folder.
+export IPYTHONDIR := $(BUILD)/jupyter/ipython
+export npm_config_cache := $(BUILD)/npm
 PYTHON = "$(BUILD)/venv/bin/python"
 
 # For example: make notebook JUPYTER_FLAGS="--no-browser --port 9999"
@@ -22,7 +25,7 @@ SEEDS ?= 2000
 CHAOS ?= 10m
 
 .DEFAULT_GOAL := help
-.PHONY: help notebook test check cross book kafka lint pins tools linter weave unweave bench crash mutants simulate chaos judges fuzz clean
+.PHONY: help notebook test check cross book kafka lint pins need-gcc tools linter weave unweave bench crash mutants simulate chaos judges fuzz module clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -33,7 +36,7 @@ notebook: tools ## install what is missing and open the lessons in Jupyter
 	@# The project is the root, so that links from lessons to code open.
 	$(PYTHON) -m jupyterlab --notebook-dir="$(CURDIR)" --LabApp.default_url=/lab/tree/notebooks/00-setting-out.ipynb $(AS_ROOT) $(JUPYTER_FLAGS)
 
-test: tools lint ## everything CI runs: lint, all tests under the race detector, all notebooks in the kernel
+test: need-gcc tools lint ## everything CI runs: lint, all tests under the race detector, all notebooks in the kernel
 	@# Three packages at a time on two cores: many tests wait for processes and disks.
 	@# The race detector would have each of them wait for a second before it ends.
 	GORACE=atexit_sleep_ms=0 go test -race -p $(PACKAGES) ./...
@@ -51,10 +54,15 @@ lint: linter ## what .golangci.yml demands: formatting, vet, staticcheck and mor
 cross: ## compile for every system that the README names
 	@for t in linux/amd64 linux/arm64 darwin/arm64 windows/amd64; do echo "$$t"; GOOS=$${t%/*} GOARCH=$${t#*/} go build ./engine/... || exit 1; done
 
+need-gcc:
+	@tools/need go gcc
+
 tools: ## build the kernel and install Jupyter into .build
+	@tools/need go
 	@notebooks/kernel/install
 
 linter:
+	@tools/need go python
 	@test "$(BUILD)/bin/golangci-lint" -nt tools/go.mod || { \
 		echo "building the linter (a minute, once)"; \
 		cd tools && GOBIN="$(BUILD)/bin" go install tool && touch "$(BUILD)/bin/golangci-lint"; }
@@ -111,6 +119,13 @@ fuzz: ## every fuzz target for 30 seconds
 		echo "$$pkg $$target"; \
 		go test -run - -fuzz "^$$target\$$" -fuzztime 30s -fuzzminimizetime 10x "$$pkg" < /dev/null || exit 1; \
 	done
+
+# Here PATH is the module's, as in PATH=example.org/logbook; make's own is what finds programs.
+module: ## rename the module everywhere, as in: make module PATH=example.org/logbook
+	@case '$(origin PATH)' in "command line") ;; *) echo 'usage: make module PATH=example.org/logbook'; exit 2;; esac; \
+	new='$(PATH)'; PATH="$$(/usr/bin/getconf PATH)"; export PATH; \
+	if [ -r /proc/$$PPID/environ ]; then PATH="$$(tr '\0' '\n' < /proc/$$PPID/environ | sed -n 's/^PATH=//p')"; fi; \
+	tools/module "$$new"
 
 clean: ## remove everything that was built or installed
 	rm -rf -- "$(BUILD)"

@@ -8,7 +8,6 @@
 package lab
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -50,7 +49,9 @@ func projectRoot() string {
 		must(err)
 	}
 	for start := dir; ; dir = filepath.Dir(dir) {
-		if data, err := os.ReadFile(filepath.Join(dir, "go.mod")); err == nil && bytes.HasPrefix(data, []byte("module logbook\n")) {
+		_, modErr := os.Stat(filepath.Join(dir, "go.mod"))
+		_, labErr := os.Stat(filepath.Join(dir, "engine", "lab"))
+		if modErr == nil && labErr == nil {
 			return dir
 		}
 		if filepath.Dir(dir) == dir {

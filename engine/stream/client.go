@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
 	"sync"
@@ -126,6 +127,38 @@ func (c *Client) Create(ctx context.Context, t Topic) (*TopicHandle, error) {
 		return nil, c.check(err)
 	}
 	return c.handle(made)
+}
+
+// OpenTopic returns a topic, and makes it first where there is none: what a program does that
+// runs more than once.
+//
+// Errors: as those of CreateTopic and Topic; failure.TopicExists where it has another number of
+// partitions, or keys follow another rule.
+func (c *Client) OpenTopic(ctx context.Context, name string, partitions int, p topic.Partitioner) (*TopicHandle, error) {
+	for {
+		t, err := c.Topic(ctx, name)
+		if isCode(err, failure.UnknownTopic) {
+			t, err = c.CreateTopic(ctx, name, partitions, p)
+			if isCode(err, failure.TopicExists) {
+				continue // somebody else has made it meanwhile
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		if t.Partitions() != partitions {
+			return nil, &failure.Error{Code: failure.TopicExists, Message: fmt.Sprintf("topic %q has %d partitions, not %d", name, t.Partitions(), partitions)}
+		}
+		if rule := t.Partitioner(); p != nil && rule != nil && rule.Name() != p.Name() {
+			return nil, &failure.Error{Code: failure.TopicExists, Message: fmt.Sprintf("keys of topic %q follow the rule %s, not %s", name, rule.Name(), p.Name())}
+		}
+		return t, nil
+	}
+}
+
+func isCode(err error, code failure.Code) bool {
+	e, ok := errors.AsType[*failure.Error](err)
+	return ok && e.Code == code
 }
 
 // Topic returns a topic that exists.

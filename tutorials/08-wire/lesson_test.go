@@ -184,7 +184,7 @@ func TestWithAClient(t *testing.T) { cell.Run(t, 9) }
 func cell10() {
 //line README.md:205
 	lab.Python(fmt.Sprintf(`
-from logbook import Producer, GroupConsumer
+from logbook_client import Producer, GroupConsumer
 brokers = [%q]
 with Producer(brokers) as producer:
     at = producer.send("flights", b"from Python", key=b"DTW")

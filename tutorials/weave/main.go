@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -70,23 +71,32 @@ func (o *options) main(names []string) error {
 // atOnce is how many lessons are woven, or executed, at a time: a kernel is idle half of the time.
 const atOnce = 2
 
-// projectRoot finds the directory with the logbook module's go.mod, upwards from here.
+// projectRoot finds the project's directory, upwards from here: the one with go.mod and this tool.
 func projectRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", err
 	}
 	for {
-		data, err := os.ReadFile(filepath.Join(dir, "go.mod"))
-		if err == nil && bytes.HasPrefix(data, []byte("module logbook\n")) {
+		_, modErr := os.Stat(filepath.Join(dir, "go.mod"))
+		_, toolErr := os.Stat(filepath.Join(dir, "tutorials", "weave"))
+		if modErr == nil && toolErr == nil {
 			return dir, nil
 		}
 		parent := filepath.Dir(dir)
 		if parent == dir {
-			return "", fmt.Errorf("not inside the logbook project: no go.mod of module logbook from here upwards")
+			return "", fmt.Errorf("not inside the logbook project: no go.mod with tutorials/weave from here upwards")
 		}
 		dir = parent
 	}
+}
+
+// modulePath is the path of the project's module: "logbook", unless it was renamed.
+func modulePath() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Path != "" {
+		return info.Main.Path
+	}
+	return "logbook"
 }
 
 func (o *options) notebookFile(name string) string {

@@ -168,7 +168,7 @@ func (f *frame) draw(b *strings.Builder, x, y, scale float64, rows int) {
 // colourOf tells apart the project's functions, the system's, and the runtime's.
 func colourOf(name string) string {
 	switch {
-	case strings.HasPrefix(name, "logbook/"):
+	case strings.Contains(name, "logbook/"):
 		return "#9cc9ef"
 	case strings.Contains(name, "syscall") || strings.HasPrefix(name, "internal/poll") || strings.HasPrefix(name, "os."):
 		return "#f7c59f"
