@@ -15,6 +15,8 @@ import (
 	"math/rand/v2"
 	"net"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -56,6 +58,7 @@ type Client struct {
 	conns   map[string]*wire.Conn
 	dialing map[string]chan struct{}
 	brokers []string // where to ask
+	first   int      // of these, modulo their number: who answered last
 	leaders map[wire.TopicPartition]string
 	topics  map[string]wire.Topic
 	coords  map[string]string
@@ -70,10 +73,14 @@ func New(opt Options) (*Client, error) {
 	if len(opt.Brokers) == 0 {
 		return nil, errors.New("client: no broker to connect to; give host:port of one at least")
 	}
-	for _, b := range opt.Brokers {
-		if _, _, err := net.SplitHostPort(b); err != nil {
-			return nil, fmt.Errorf("client: broker %q is not host:port: %w", b, err)
+	opt.Brokers = slices.Clone(opt.Brokers)
+	for i, b := range opt.Brokers {
+		b = strings.TrimSpace(b) // as in "a:9400, b:9400"
+		host, port, err := net.SplitHostPort(b)
+		if n, perr := strconv.ParseUint(port, 10, 16); err != nil || perr != nil || n == 0 || host == "" {
+			return nil, fmt.Errorf("client: broker %q is not host:port", b)
 		}
+		opt.Brokers[i] = b
 	}
 	if opt.Timeout == 0 {
 		opt.Timeout = 10 * time.Second
@@ -133,7 +140,7 @@ func (c *Client) conn(ctx context.Context, address string) (*wire.Conn, error) {
 }
 
 func (c *Client) dial(ctx context.Context, address string, busy chan struct{}) (*wire.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.opt.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, min(c.opt.Timeout, helloTimeout))
 	defer cancel()
 	d := wire.Dialer{Hello: wire.Hello{Client: c.opt.Name, Token: c.opt.Token}, TLS: c.opt.TLS, Dial: c.opt.Dial}
 	conn, err := d.Connect(ctx, address)
@@ -142,6 +149,9 @@ func (c *Client) dial(ctx context.Context, address string, busy chan struct{}) (
 	delete(c.dialing, address)
 	close(busy)
 	if err != nil {
+		if dns, ok := errors.AsType[*net.DNSError](err); ok && !slices.Contains(c.opt.Brokers, address) {
+			return nil, fmt.Errorf("%s is what a broker gives as its own address, and %q is not known here; set its LOGBOOK_ADVERTISE to a name that is: %w", address, dns.Name, err)
+		}
 		return nil, err
 	}
 	if c.ctx.Err() != nil {
@@ -152,6 +162,13 @@ func (c *Client) dial(ctx context.Context, address string, busy chan struct{}) (
 	return conn, nil
 }
 
+// helloTimeout is how long a broker may take to answer the hello: the socket of one that hangs
+// takes connections.
+const helloTimeout = 2 * time.Second
+
+// questionTimeout is how long any broker may take to say where things are.
+const questionTimeout = 3 * time.Second
+
 // at calls a broker. extra is what the request itself may wait.
 func at[R any](ctx context.Context, c *Client, address, kind string, request any, extra time.Duration) (R, error) {
 	var reply R // a fresh one for each attempt: nothing of an earlier one can show through
@@ -159,7 +176,11 @@ func at[R any](ctx context.Context, c *Client, address, kind string, request any
 	if err != nil {
 		return reply, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.opt.Timeout+extra)
+	timeout := c.opt.Timeout
+	if kind == "metadata" || kind == "find_coordinator" {
+		timeout = min(timeout, questionTimeout)
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout+extra)
 	defer cancel()
 	err = conn.Call(ctx, kind, request, &reply)
 	return reply, err
@@ -175,6 +196,7 @@ type attempt struct {
 func retry[R any](ctx context.Context, c *Client, a attempt, kind string, request any, extra time.Duration) (R, error) {
 	began := time.Now()
 	deadline := began.Add(c.opt.Patience)
+	redirects := 0
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		address, err := a.address(ctx)
 		if err == nil {
@@ -194,8 +216,13 @@ func retry[R any](ctx context.Context, c *Client, a attempt, kind string, reques
 			return none, err
 		case time.Now().Add(pause).After(deadline):
 			return none, fmt.Errorf("%s: no success in %v, the last attempt: %w", kind, c.opt.Patience, err)
-		case redirected:
-			continue // to somebody else, at once
+		}
+		if redirected {
+			if redirects++; redirects == 1 {
+				continue // to somebody else, at once; two that name each other are not asked so often
+			}
+		} else {
+			redirects = 0
 		}
 		select { // not all at the same moment
 		case <-time.After(pause/2 + rand.N(pause)):
@@ -216,6 +243,11 @@ func (c *Client) judge(err error, a attempt, began time.Time) (again, redirected
 		return false, false
 	case !ok: // the network
 		a.moved("")
+		if _, ok := errors.AsType[*wire.StrangerError](err); ok {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return len(c.brokers) > 1, false // another may be one
+		}
 		return true, false
 	case we.Code == wire.NotLeader || we.Code == wire.NotCoordinator:
 		a.moved(we.Address)
@@ -231,9 +263,8 @@ func (c *Client) judge(err error, a attempt, began time.Time) (again, redirected
 	return we.Temporary(), false
 }
 
-// anyBroker asks one broker after another.
+// anyBroker asks one broker after another, the one that answered last first.
 func (c *Client) anyBroker() attempt {
-	i := -1
 	to := ""
 	return attempt{
 		address: func(context.Context) (string, error) {
@@ -242,10 +273,15 @@ func (c *Client) anyBroker() attempt {
 			}
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			i++
-			return c.brokers[i%len(c.brokers)], nil
+			return c.brokers[c.first%len(c.brokers)], nil
 		},
-		moved: func(address string) { to = address },
+		moved: func(address string) {
+			if to = address; to == "" {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				c.first++
+			}
+		},
 	}
 }
 

@@ -44,11 +44,11 @@ func readBroker(lesson string) (p brokerProcess, ok bool) {
 
 // StartBroker builds the logbook command and starts a broker on the lesson's scratch
 // directory, emptied. One that an earlier run of the lesson left is stopped first. It
-// returns the broker's address.
-func StartBroker(lesson string) string {
+// returns the broker's address. Flags are those of logbook serve.
+func StartBroker(lesson string, flags ...string) string {
 	StopBroker(lesson)
 	Fresh(lesson)
-	return startBroker(lesson, freeAddress(), freeAddress())
+	return startBroker(lesson, freeAddress(), freeAddress(), flags...)
 }
 
 // freeAddress finds a port that nobody listens at.
@@ -68,7 +68,7 @@ func RestartBroker(lesson string) string {
 	return startBroker(lesson, p.Address, p.Kafka)
 }
 
-func startBroker(lesson, address, kafka string) string {
+func startBroker(lesson, address, kafka string, flags ...string) string {
 	binary := filepath.Join(projectRoot(), ".build", "lab", "logbook")
 	must(os.MkdirAll(filepath.Dir(binary), 0o755))
 	fresh := fmt.Sprintf("%s.%d", binary, os.Getpid())
@@ -87,6 +87,7 @@ func startBroker(lesson, address, kafka string) string {
 	must(err)
 	defer logs.Close()
 	cmd := exec.Command(binary, "serve", "--broker-port", port, "--kafka-port", kafkaPort, "--port", "0", "--data", dataDir, "--lifetime", lifetime)
+	cmd.Args = append(cmd.Args, flags...)
 	cmd.Stdout, cmd.Stderr = logs, logs
 	outlive(cmd)
 	must(cmd.Start())

@@ -33,6 +33,8 @@ type Config struct {
 	MinInSync int
 	// Retention is applied to each topic's partitions, now and then.
 	Retention commitlog.Retention
+	// MaintainEvery is how often retention and compaction are looked at; 0 is 30 s.
+	MaintainEvery time.Duration
 
 	HealthEvery time.Duration // between checks of a peer; 0 is 500 ms
 	FailAfter   int           // failed checks in a row that make a peer dead; 0 is 3
@@ -103,7 +105,7 @@ func (c Config) withDefaults() (Config, error) {
 func (s Settings) Config(logger *slog.Logger) (Config, error) {
 	c := Config{
 		ID: replica.BrokerID(s.BrokerID), Data: s.Data, Advertise: s.Advertise, Peers: map[replica.BrokerID]string{}, Controller: s.Controller,
-		Acks: s.Acks, MinInSync: s.MinInSync, Retention: s.Retention, HealthEvery: s.CheckEvery, LagTimeout: s.Lag, UnreachableTimeout: s.Gone, AutoCreate: s.AutoCreate, Partitions: s.Partitions, KafkaAdvertise: s.KafkaHost, Token: s.Token, PeerToken: s.PeerToken, Logger: logger,
+		Acks: s.Acks, MinInSync: s.MinInSync, Retention: s.Retention, MaintainEvery: s.MaintainEvery, HealthEvery: s.CheckEvery, LagTimeout: s.Lag, UnreachableTimeout: s.Gone, AutoCreate: s.AutoCreate, Partitions: s.Partitions, KafkaAdvertise: s.KafkaHost, Token: s.Token, PeerToken: s.PeerToken, Logger: logger,
 	}
 	for id, address := range s.Peers {
 		if id != c.ID {

@@ -106,12 +106,18 @@ func (s *session) live() {
 	var writer sync.WaitGroup
 	writer.Go(s.write)
 	err := s.serve()
+	if rh, ok := errors.AsType[tls.RecordHeaderError](err); ok && rh.Conn != nil {
+		s.wantTLS(rh.Conn)
+	}
 	if errors.Is(err, io.EOF) || s.explained {
 		s.cancelWaits() // half-closed, or about to be closed: replies can still be sent
 	} else if s.drainCtx.Err() == nil { // it is gone; when the broker drains, it is not
 		s.stop()
 	}
 	s.work.Wait()
+	if s.explained {
+		s.linger()
+	}
 	s.close()
 	close(s.quiet)
 	writer.Wait()
@@ -124,6 +130,29 @@ func (s *session) live() {
 	if err != nil && !errors.Is(err, io.EOF) && s.ctx.Err() == nil {
 		b.cfg.Logger.Debug("a connection ended", "remote", s.net.RemoteAddr().String(), "error", err)
 	}
+}
+
+// wantTLS tells a client that does not speak TLS to do so, in the words that it understands.
+func (s *session) wantTLS(plain net.Conn) {
+	_ = plain.SetWriteDeadline(time.Now().Add(time.Second))
+	_ = wire.Write(plain, 0, "error", &wire.Error{Code: wire.BadRequest, Message: "this broker wants TLS; connect with TLS (--tls, or tls=true in an address)"}) // it may be gone
+}
+
+// lingering is how long, and lingeringBytes how much, a session still reads of what it has
+// refused. A socket that is closed while bytes come in is reset, and the reset overtakes the
+// explanation.
+const (
+	lingering      = 2 * time.Second
+	lingeringBytes = 256 << 20
+)
+
+func (s *session) linger() {
+	half, ok := s.net.(interface{ CloseWrite() error })
+	if !ok || half.CloseWrite() != nil {
+		return
+	}
+	_ = s.net.SetReadDeadline(time.Now().Add(lingering))
+	_, _ = io.CopyN(io.Discard, s.net, lingeringBytes)
 }
 
 func (s *session) close() {

@@ -58,23 +58,25 @@ type Settings struct {
 	Acks       replica.Acks                // LOGBOOK_ACKS: leader, all or quorum
 	MinInSync  int                         // LOGBOOK_MIN_IN_SYNC: for quorum and all; 0: 2 with three brokers or more, else 1
 	Retention  commitlog.Retention         // LOGBOOK_RETENTION_AGE, LOGBOOK_RETENTION_BYTES: 0 keeps all
-	CheckEvery time.Duration               // LOGBOOK_HEALTH_EVERY: between checks of a peer
-	WebHosts   []string                    // LOGBOOK_WEB_HOSTS: names by which HTTP may be asked for, besides localhost and addresses
-	Lag        time.Duration               // LOGBOOK_LAG_TIMEOUT: an in-sync follower that lags so long counts no more
-	Gone       time.Duration               // LOGBOOK_UNREACHABLE_TIMEOUT: likewise one that cannot be reached
-	Lifetime   time.Duration               // LOGBOOK_LIFETIME: shut down after so long; 0: never
-	Token      string                      // LOGBOOK_TOKEN: clients must have it; empty: none
-	PeerToken  string                      // LOGBOOK_PEER_TOKEN: the brokers must have it; empty: they are asked back
-	TLSCert    string                      // LOGBOOK_TLS_CERT, LOGBOOK_TLS_KEY: PEM files; empty: no TLS
-	TLSKey     string
-	TLSCA      string // LOGBOOK_TLS_CA: PEM file of those who sign the peers' certificates
+	// MaintainEvery, LOGBOOK_MAINTAIN_EVERY, is how often retention and compaction are looked at.
+	MaintainEvery time.Duration
+	CheckEvery    time.Duration // LOGBOOK_HEALTH_EVERY: between checks of a peer
+	WebHosts      []string      // LOGBOOK_WEB_HOSTS: names by which HTTP may be asked for, besides localhost and addresses
+	Lag           time.Duration // LOGBOOK_LAG_TIMEOUT: an in-sync follower that lags so long counts no more
+	Gone          time.Duration // LOGBOOK_UNREACHABLE_TIMEOUT: likewise one that cannot be reached
+	Lifetime      time.Duration // LOGBOOK_LIFETIME: shut down after so long; 0: never
+	Token         string        // LOGBOOK_TOKEN: clients must have it; empty: none
+	PeerToken     string        // LOGBOOK_PEER_TOKEN: the brokers must have it; empty: they are asked back
+	TLSCert       string        // LOGBOOK_TLS_CERT, LOGBOOK_TLS_KEY: PEM files; empty: no TLS
+	TLSKey        string
+	TLSCA         string // LOGBOOK_TLS_CA: PEM file of those who sign the peers' certificates
 }
 
 // DefaultSettings are what an empty environment gives.
 func DefaultSettings() Settings {
 	return Settings{
 		AppName: "logbook", Host: "127.0.0.1", Port: 8000, LogLevel: slog.LevelInfo, LogFormat: "text",
-		BrokerID: 1, BrokerPort: 9400, KafkaPort: 9092, External: External{ExternalPort: -1, KafkaExternalPort: -1}, AutoCreate: true, Partitions: 1, Data: "logbook-data", Acks: replica.Quorum, CheckEvery: 500 * time.Millisecond,
+		BrokerID: 1, BrokerPort: 9400, KafkaPort: 9092, External: External{ExternalPort: -1, KafkaExternalPort: -1}, AutoCreate: true, Partitions: 1, Data: "logbook-data", Acks: replica.Quorum, CheckEvery: 500 * time.Millisecond, MaintainEvery: 30 * time.Second,
 		Lag: 10 * time.Second, Gone: 500 * time.Millisecond,
 	}
 }
@@ -170,6 +172,9 @@ var settings = []setting{
 		n, err := strconv.ParseInt(v, 10, 64)
 		s.Retention.Bytes = n
 		return err == nil && n >= 0
+	}},
+	{"LOGBOOK_MAINTAIN_EVERY", "a duration from 100ms on: how often retention and compaction are looked at", "30s", func(s *Settings, v string) bool {
+		return setDuration(&s.MaintainEvery, v) && s.MaintainEvery >= 100*time.Millisecond
 	}},
 	{"LOGBOOK_HEALTH_EVERY", "a duration from 10ms to 1m", "500ms", func(s *Settings, v string) bool {
 		return setDuration(&s.CheckEvery, v) && s.CheckEvery >= 10*time.Millisecond && s.CheckEvery <= time.Minute

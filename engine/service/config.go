@@ -37,6 +37,8 @@ type Config struct {
 	GroupPartitions int
 	// Retention is applied to each topic's partitions, now and then.
 	Retention commitlog.Retention
+	// MaintainEvery is how often retention and compaction are looked at; 0 is 30 s.
+	MaintainEvery time.Duration
 
 	HealthEvery time.Duration // between checks of another broker; 0 is 500 ms
 	FailAfter   int           // failed checks in a row that make a broker dead; 0 is 3
@@ -87,9 +89,9 @@ func (c Config) withDefaults() (Config, error) {
 	c.LagTimeout = cmp.Or(c.LagTimeout, 10*time.Second)
 	c.UnreachableTimeout = cmp.Or(c.UnreachableTimeout, 500*time.Millisecond)
 	c.WriteTimeout = cmp.Or(c.WriteTimeout, 10*time.Second)
-	c.RequestTimeout = cmp.Or(c.RequestTimeout, 30*time.Second)
-	c.ProbeTimeout = cmp.Or(c.ProbeTimeout, 3*time.Second)
 	c.ScrubEvery = cmp.Or(c.ScrubEvery, 24*time.Hour)
+	c.MaintainEvery = cmp.Or(c.MaintainEvery, 30*time.Second)
+	c.ProbeTimeout = cmp.Or(c.ProbeTimeout, 3*time.Second)
 	if len(c.Brokers) == 0 {
 		c.Brokers = []replica.BrokerID{c.ID}
 	}

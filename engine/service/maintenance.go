@@ -9,9 +9,6 @@ import (
 	"logbook/engine/topic"
 )
 
-// maintainEvery is how often retention and compaction are looked at.
-const maintainEvery = 30 * time.Second
-
 // maintain looks after this broker's replicas: segments that have grown old are closed, old
 // ones deleted, and topics compacted that ask for it.
 func (s *Service) maintain() {
@@ -25,7 +22,7 @@ func (s *Service) maintain() {
 				s.logger.Error("looking after a partition failed", "partition", p, "error", err)
 			}
 		}
-		s.after(maintainEvery, s.maintain)
+		s.after(s.cfg.MaintainEvery, s.maintain)
 	})
 }
 

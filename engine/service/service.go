@@ -183,7 +183,7 @@ func (s *Service) Quorum(done func(*controller.QuorumStatus)) {
 // Start begins the broker's work: the other brokers can be reached, as far as they are there.
 func (s *Service) Start() {
 	s.step(func(now time.Time) []controller.Effect { return s.controller.Start(now) })
-	s.after(maintainEvery, s.maintain)
+	s.after(s.cfg.MaintainEvery, s.maintain)
 	s.after(s.cfg.ScrubEvery, s.scrub)
 }
 

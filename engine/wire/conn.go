@@ -3,6 +3,7 @@ package wire
 import (
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -59,6 +60,9 @@ func (d Dialer) Connect(ctx context.Context, address string) (*Conn, error) {
 		tc := tls.Client(nc, cfg)
 		if err := tc.HandshakeContext(ctx); err != nil {
 			nc.Close()
+			if s := stranger(address, err); s != nil {
+				return nil, s
+			}
 			return nil, fmt.Errorf("wire: TLS with %s: %w", address, err)
 		}
 		nc = tc
@@ -68,8 +72,14 @@ func (d Dialer) Connect(ctx context.Context, address string) (*Conn, error) {
 		c.maxFrame = 2 * DefaultMaxFrame
 	}
 	go c.read()
-	if err := c.Call(ctx, "hello", d.Hello, &c.Server); err != nil {
+	if err := c.call(ctx, "hello", d.Hello, &c.Server, '\n'); err != nil {
 		c.Close()
+		if s := stranger(address, err); s != nil {
+			return nil, s
+		}
+		if errors.Is(err, ErrConnClosed) && d.TLS == nil {
+			err = fmt.Errorf("%w (does it want TLS?)", err)
+		}
 		return nil, fmt.Errorf("wire: hello to %s: %w", address, err)
 	}
 	return c, nil
@@ -127,6 +137,12 @@ func (c *Conn) Close() error {
 // Call sends a request and waits for its reply, which it decodes into reply unless that
 // is nil. An error reply is an *Error.
 func (c *Conn) Call(ctx context.Context, kind string, request, reply any) error {
+	return c.call(ctx, kind, request, reply)
+}
+
+// call is Call with something after the JSON: the line that an HTTP server waits for would
+// not end, and nobody would learn that it is one.
+func (c *Conn) call(ctx context.Context, kind string, request, reply any, after ...byte) error {
 	answer := make(chan Envelope, 1)
 	c.mu.Lock()
 	if c.failed != nil {
@@ -137,7 +153,7 @@ func (c *Conn) Call(ctx context.Context, kind string, request, reply any) error 
 	id := c.next
 	c.waiting[id] = answer
 	c.mu.Unlock()
-	if err := c.write(ctx, id, kind, request); err != nil {
+	if err := c.write(ctx, id, kind, request, after); err != nil {
 		return err
 	}
 	select {
@@ -158,11 +174,13 @@ func (c *Conn) Call(ctx context.Context, kind string, request, reply any) error 
 	}
 }
 
-func (c *Conn) write(ctx context.Context, id uint64, kind string, payload any) error {
+func (c *Conn) write(ctx context.Context, id uint64, kind string, payload any, after []byte) error {
 	frame, err := Append(nil, id, kind, payload)
 	if err != nil {
 		return err
 	}
+	frame = append(frame, after...)
+	binary.BigEndian.PutUint32(frame, uint32(len(frame)-4))
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		deadline = time.Time{}

@@ -81,7 +81,7 @@ func Parse(data []byte) (Envelope, error) {
 	if e, ok := parseUsual(data); ok {
 		return e, nil
 	}
-	var e Envelope
+	e := Envelope{Version: Version} // what says no version is of the first: kafka-lite's frames do not
 	if err := json.Unmarshal(data, &e); err != nil {
 		return e, &FrameError{Reason: "a frame is not a JSON object as it should be", Err: err}
 	}

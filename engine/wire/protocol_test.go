@@ -119,6 +119,11 @@ func TestFrames(t *testing.T) {
 	assert.Contains(t, string(e.Payload), `"offset":9007199254740993`, "in full, beyond 2^53")
 	_, err = wire.Read(&b, 1000)
 	assert.ErrorIs(t, err, io.EOF)
+
+	// What says no version is of the first one, as kafka-lite's frames are.
+	e, err = wire.Parse([]byte(`{"type":"produce","payload":{"topic":"t"}}`))
+	require.NoError(t, err)
+	assert.Equal(t, []any{uint64(0), "produce", 1, `{"topic":"t"}`}, []any{e.ID, e.Type, e.Version, string(e.Payload)})
 }
 
 func TestHostileFrames(t *testing.T) {
@@ -138,6 +143,7 @@ func TestHostileFrames(t *testing.T) {
 		"empty":              {body(""), "not a JSON object"},
 		"deep":               {body(`{"v":1,"id":1,"type":"x","payload":` + strings.Repeat("[", 900) + "}"), "not a JSON object"}, // no object: not taken on trust
 		"of another version": {body(`{"v":2,"id":1,"type":"x"}`), "version 2"},
+		"of no version":      {body(`{"v":0,"id":1,"type":"x"}`), "version 0"},
 		"without a type":     {body(`{"v":1,"id":1}`), "without a type"},
 		"with a negative id": {body(`{"v":1,"id":-1,"type":"x"}`), "not a JSON object"},
 		"with a fraction":    {body(`{"v":1,"id":1.5,"type":"x"}`), "not a JSON object"},

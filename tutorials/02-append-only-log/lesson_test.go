@@ -3,6 +3,7 @@
 package lesson
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -30,12 +31,12 @@ offset 4 at 2001-01-01 06:02 <nil>`},
 3 LAS {"date":"2001/01/01 01:39","delay":4,"distance":256,"origin":"LAS","destination":"PHX"} <nil>
 4 MHT {"date":"2001/01/01 06:02","delay":-6,"distance":377,"origin":"MHT","destination":"BWI"} <nil>
 the next record gets offset 5`},
-		{Number: 5, Body: cell05, Source: "README.md:100", Want: `  67108864  00000000000000000000.log
+		{Number: 5, Body: cell05, Source: "README.md:101", Want: `  67108864  00000000000000000000.log
        115  checkpoint
          0  lock
         65  log.meta
       8192  mark`},
-		{Number: 6, Body: cell06, Source: "README.md:115", Want: `close: <nil>
+		{Number: 6, Body: cell06, Source: "README.md:116", Want: `close: <nil>
         88  00000000000000000000.index
        968  00000000000000000000.log
        115  checkpoint
@@ -44,21 +45,26 @@ the next record gets offset 5`},
       8192  mark
 format 2, log start offset 0, log end offset 6
 00000000000000000000.log  offsets 0 to 5      968 bytes  active, durable to byte 968`},
-		{Number: 8, Body: cell08, Source: "README.md:168", Want: `synced:   … appends a second
+		{Number: 8, Body: cell08, Source: "README.md:169", Want: `synced:   … appends a second
 unsynced: … appends a second`},
-		{Number: 9, Body: cell09, Source: "README.md:187", Want: `1 writer:   … appends a second
+		{Number: 9, Body: cell09, Source: "README.md:186", Want: `an append takes … µs; kafka-lite: 614 µs
+a read takes    … µs; kafka-lite:  12 µs
+an append costs more than ten reads: true`},
+		{Number: 10, Body: cell10, Source: "README.md:217", Want: `1 writer:   … appends a second
 64 writers: … appends a second, … for each sync
 writers share syncs: true`},
-		{Number: 10, Body: cell10, Source: "README.md:208", Want: `12345 {"date":"2001/02/26 10:52","delay":-7,"distance":1062,"origin":"DFW","destination":"RDU"} <nil>
+		{Number: 11, Body: cell11, Source: "README.md:238", Want: `12345 {"date":"2001/02/26 10:52","delay":-7,"distance":1062,"origin":"DFW","destination":"RDU"} <nil>
 close: <nil>`},
-		{Number: 11, Body: cell11, Source: "README.md:230", Want: `removing 00000000000000000000.index <nil>
+		{Number: 12, Body: cell12, Source: "README.md:260", Want: `removing 00000000000000000000.index <nil>
 12345 {"date":"2001/02/26 10:52","delay":-7,"distance":1062,"origin":"DFW","destination":"RDU"} <nil>
 close: <nil>
 1 index is back`},
-		{Number: 12, Body: cell12, Source: "README.md:256", Want: `*commitlog.LockedError
+		{Number: 13, Body: cell13, Source: "README.md:286", Want: `*commitlog.LockedError
 commitlog: offset 20000 is not there: the log holds offsets from 0 up to its log end offset 20000, exclusive
 commitlog: record 0 has 2097152 bytes, the limit is 1048576; split it, or raise the limit: max.message.bytes of the topic, or commitlog.Options
 *commitlog.NotALogError`},
+		{Number: 14, Body: cell14, Source: "README.md:313", Want: `commitlog: …/02-gap/00000000000000000000.log at byte 324 (offset 2) is damaged: a frame that does not follow the one before: it begins after the offset that is due; nothing was changed: restore the file from a replica or a backup, or see what logbook repair would keep
+close: <nil>`},
 	})
 }
 
@@ -108,7 +114,7 @@ func cell03() {
 //line README.md:63
 func TestAppendAndDie2(t *testing.T) { cell.Run(t, 3) }
 
-//line README.md:89
+//line README.md:90
 func listFiles(dir string) {
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
@@ -118,27 +124,27 @@ func listFiles(dir string) {
 }
 
 func cell05() {
-//line README.md:100
+//line README.md:101
 	listFiles(lab.Dir("02-append-only-log"))
 }
 
-//line README.md:100
+//line README.md:101
 func TestWhatIsOnDisk(t *testing.T) { cell.Run(t, 5) }
 
 func cell06() {
-//line README.md:115
+//line README.md:116
 	dir := lab.Dir("02-append-only-log")
 	fmt.Println("close:", open(dir).Close())
 	listFiles(dir)
 	lab.ShowLog(dir)
 }
 
-//line README.md:115
+//line README.md:116
 func TestWhatIsOnDisk2(t *testing.T) { cell.Run(t, 6) }
 
 // measure appends one small record at a time from several writers and returns the rate.
 //
-//line README.md:145
+//line README.md:146
 func measure(policy commitlog.SyncPolicy, writers, each int) (perSecond float64, stats commitlog.Stats) {
 	log, err := commitlog.Open(lab.Fresh("02-measure"), commitlog.Options{Sync: policy})
 	if err != nil {
@@ -159,18 +165,40 @@ func measure(policy commitlog.SyncPolicy, writers, each int) (perSecond float64,
 }
 
 func cell08() {
-//line README.md:168
+//line README.md:169
 	durable, _ := measure(commitlog.SyncAlways, 1, 300)
 	hopeful, _ := measure(commitlog.SyncOS, 1, 300)
 	fmt.Printf("synced:   %8.0f appends a second\n", durable)
 	fmt.Printf("unsynced: %8.0f appends a second\n", hopeful)
 }
 
-//line README.md:168
+//line README.md:169
 func TestWhatAPromiseCosts(t *testing.T) { cell.Run(t, 8) }
 
 func cell09() {
-//line README.md:187
+//line README.md:186
+	log := open(lab.Fresh("02-measure"))
+	defer log.Close()
+	start := time.Now()
+	for _, flight := range flights(0, 300) {
+		log.Append(flight)
+	}
+	write := time.Since(start) / 300
+	start = time.Now()
+	for offset := range int64(300) {
+		log.Read(offset)
+	}
+	read := time.Since(start) / 300
+	fmt.Printf("an append takes %7.1f µs; kafka-lite: 614 µs\n", float64(write.Nanoseconds())/1000)
+	fmt.Printf("a read takes    %7.1f µs; kafka-lite:  12 µs\n", float64(read.Nanoseconds())/1000)
+	fmt.Println("an append costs more than ten reads:", write > 10*read)
+}
+
+//line README.md:186
+func TestWhatAPromiseCosts2(t *testing.T) { cell.Run(t, 9) }
+
+func cell10() {
+//line README.md:217
 	alone, _ := measure(commitlog.SyncAlways, 1, 300)
 	together, stats := measure(commitlog.SyncAlways, 64, 100)
 	fmt.Printf("1 writer:   %8.0f appends a second\n", alone)
@@ -178,11 +206,11 @@ func cell09() {
 	fmt.Println("writers share syncs:", stats.Syncs < stats.Frames/4)
 }
 
-//line README.md:187
-func TestSixtyFourWritersOneSync(t *testing.T) { cell.Run(t, 9) }
+//line README.md:217
+func TestSixtyFourWritersOneSync(t *testing.T) { cell.Run(t, 10) }
 
-func cell10() {
-//line README.md:208
+func cell11() {
+//line README.md:238
 	log := open(lab.Fresh("02-append-only-log"))
 	all := flights(0, 20_000)
 	for len(all) > 0 {
@@ -196,11 +224,11 @@ func cell10() {
 	fmt.Println("close:", log.Close())
 }
 
-//line README.md:208
-func TestAnIndexIsACache(t *testing.T) { cell.Run(t, 10) }
+//line README.md:238
+func TestAnIndexIsACache(t *testing.T) { cell.Run(t, 11) }
 
-func cell11() {
-//line README.md:230
+func cell12() {
+//line README.md:260
 	dir := lab.Dir("02-append-only-log")
 	indexes, _ := filepath.Glob(filepath.Join(dir, "*.index"))
 	for _, name := range indexes {
@@ -214,11 +242,11 @@ func cell11() {
 	fmt.Println(len(indexes), "index is back")
 }
 
-//line README.md:230
-func TestAnIndexIsACache2(t *testing.T) { cell.Run(t, 11) }
+//line README.md:260
+func TestAnIndexIsACache2(t *testing.T) { cell.Run(t, 12) }
 
-func cell12() {
-//line README.md:256
+func cell13() {
+//line README.md:286
 	dir := lab.Dir("02-append-only-log")
 	log := open(dir)
 	_, err := commitlog.Open(dir, commitlog.Options{})
@@ -231,10 +259,32 @@ func cell12() {
 	fmt.Printf("%T\n", err)
 }
 
-//line README.md:256
-func TestBreakItTwoOwners(t *testing.T) { cell.Run(t, 12) }
+//line README.md:286
+func TestBreakItTwoOwners(t *testing.T) { cell.Run(t, 13) }
 
-//line README.md:288
+func cell14() {
+//line README.md:313
+	dir := lab.Fresh("02-gap")
+	log := open(dir)
+	for _, flight := range flights(0, 4) {
+		log.Append(flight)
+	}
+	log.Close()
+	segment := filepath.Join(dir, commitlog.SegmentName(0)+".log")
+	data, _ := os.ReadFile(segment)
+	third := bytes.LastIndex(data, []byte{0, 0, 0, 0, 0, 0, 0, 2}) // the base offset of the third frame
+	data[third+7] = 9
+	os.WriteFile(segment, data, 0o644)
+	log = open(dir)
+	_, err := log.Read(2)
+	fmt.Println(err)
+	fmt.Println("close:", log.Close())
+}
+
+//line README.md:313
+func TestBreakItANumberIsMissing(t *testing.T) { cell.Run(t, 14) }
+
+//line README.md:348
 func TestP02_AcknowledgedRecordsSurviveAKill(t *testing.T) {
 	log := open(lab.Fresh("02-test"))
 	defer log.Close()
@@ -249,12 +299,12 @@ func TestP02_AcknowledgedRecordsSurviveAKill(t *testing.T) {
 	require.False(t, again.Recovery().Clean)
 }
 
-//line README.md:314
+//line README.md:374
 func Find(entries []logtest.Entry, offset int64) int64 {
 	return -1 // your turn
 }
 
-//line README.md:322
+//line README.md:382
 func TestP02_Exercise(t *testing.T) {
 	if Find(nil, 0) == -1 {
 		t.Skip("your turn: write Find in the cell above")
@@ -262,7 +312,7 @@ func TestP02_Exercise(t *testing.T) {
 	require.NoError(t, logtest.TestFind(Find))
 }
 
-//line README.md:336
+//line README.md:396
 func findAnswer(entries []logtest.Entry, offset int64) int64 {
 	i := sort.Search(len(entries), func(i int) bool { return entries[i].Base > offset })
 	if i == 0 {
@@ -271,5 +321,5 @@ func findAnswer(entries []logtest.Entry, offset int64) int64 {
 	return entries[i-1].Position
 }
 
-//line README.md:344
+//line README.md:404
 func TestP02_Answer(t *testing.T) { require.NoError(t, logtest.TestFind(findAnswer)) }

@@ -3,16 +3,19 @@
 package lesson
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"logbook/engine/client"
 	"logbook/engine/commitlog"
 	"logbook/engine/commitlog/logtest"
 	"logbook/engine/lab"
 	"logbook/engine/record"
+	"logbook/engine/wire"
 	"logbook/tutorials/weave/cell"
 )
 
@@ -35,17 +38,21 @@ format 2, log start offset 303, log end offset 600
 the second of January, noon, is offset 309
 segments older than the second of January: 2
 the log now starts at offset 202 of 2001-01-01 20:55:00`},
-		{Number: 5, Body: cell05, Source: "README.md:123", Want: `move the log start to the end: <nil>
+		{Number: 6, Body: cell06, Source: "README.md:143", Want: `created: <nil>
+sent: 100`},
+		{Number: 7, Body: cell07, Source: "README.md:165", Want: `the first offset: 60 <nil>
+commitlog: offset 0 is below the log start offset 60 (the log end offset is 100) (offset_out_of_range)`},
+		{Number: 8, Body: cell08, Source: "README.md:190", Want: `move the log start to the end: <nil>
 offsets 600 to 600
 the next record gets offset 600 <nil>`},
-		{Number: 7, Body: cell07, Source: "README.md:162", Want: `2766 records removed from 29 segments, 472271 bytes became 35539 <nil>
+		{Number: 10, Body: cell10, Source: "README.md:229", Want: `2766 records removed from 29 segments, 472271 bytes became 35539 <nil>
 log end offset: 3000
 offsets 2727 to 2827: 22 records
 offsets 2828 to 2928: 56 records
 offsets 2929 to 2999: 71 records`},
-		{Number: 8, Body: cell08, Source: "README.md:189", Want: `offset 143 DUT <nil>
+		{Number: 11, Body: cell11, Source: "README.md:256", Want: `offset 143 DUT <nil>
 234 records are left, <nil>`},
-		{Number: 9, Body: cell09, Source: "README.md:214", Want: `within a day, the tombstone is there: true
+		{Number: 12, Body: cell12, Source: "README.md:281", Want: `within a day, the tombstone is there: true
 an older record of DTW is there: false
 after that, the tombstone is there: false`},
 	})
@@ -118,8 +125,57 @@ func cell04() {
 //line README.md:93
 func TestForgettingByAge(t *testing.T) { cell.Run(t, 4) }
 
-func cell05() {
-//line README.md:123
+//line README.md:129
+var ctx = context.Background()
+
+// dial returns a client of the lesson's broker.
+//
+//line README.md:131
+func dial(address string) *client.Client {
+	c, err := client.New(client.Options{Brokers: []string{address}})
+	if err != nil {
+		panic(err)
+	}
+	return c
+}
+
+func cell06() {
+//line README.md:143
+	c := dial(lab.StartBroker("04-segments-broker", "--maintain-every", "100ms"))
+	defer c.Close()
+	settings := map[string]string{"segment.bytes": "2048", "retention.bytes": "5120"}
+	_, err := c.CreateTopic(ctx, wire.CreateTopic{Name: "flights", Partitions: 1, Settings: settings})
+	fmt.Println("created:", err)
+	for _, flight := range flights(100) {
+		if _, err := c.Produce(ctx, "flights", 0, "", wire.Record{Key: flight.Key, Value: flight.Value}); err != nil {
+			panic(err)
+		}
+	}
+	fmt.Println("sent: 100")
+}
+
+//line README.md:143
+func TestThroughABroker(t *testing.T) { cell.Run(t, 6) }
+
+func cell07() {
+//line README.md:165
+	c := dial(lab.Broker("04-segments-broker"))
+	defer c.Close()
+	start, err := int64(0), error(nil)
+	for start < 60 && err == nil { // until the broker has looked again
+		start, err = c.Earliest(ctx, "flights", 0)
+	}
+	fmt.Println("the first offset:", start, err)
+	_, err = c.Fetch(ctx, "flights", 0, 0, 0, 0)
+	fmt.Println(err)
+	lab.StopBroker("04-segments-broker")
+}
+
+//line README.md:165
+func TestThroughABroker2(t *testing.T) { cell.Run(t, 7) }
+
+func cell08() {
+//line README.md:190
 	log := open(lab.Dir("04-age"))
 	fmt.Println("move the log start to the end:", log.AdvanceLogStart(log.EndOffset()))
 	fmt.Println("offsets", log.StartOffset(), "to", log.EndOffset())
@@ -129,10 +185,10 @@ func cell05() {
 	fmt.Println("the next record gets offset", at.BaseOffset, err)
 }
 
-//line README.md:123
-func TestBreakItDeleteEverything(t *testing.T) { cell.Run(t, 5) }
+//line README.md:190
+func TestBreakItDeleteEverything(t *testing.T) { cell.Run(t, 8) }
 
-//line README.md:146
+//line README.md:213
 func lastOf(log *commitlog.Log, end int64) map[string]int64 {
 	last := map[string]int64{}
 	for rec, err := range log.Records(log.StartOffset()) {
@@ -146,8 +202,8 @@ func lastOf(log *commitlog.Log, end int64) map[string]int64 {
 	return last
 }
 
-func cell07() {
-//line README.md:162
+func cell10() {
+//line README.md:229
 	log := open(lab.Fresh("04-compaction"))
 	for _, flight := range flights(3000) {
 		log.Append(flight)
@@ -163,11 +219,11 @@ func cell07() {
 	}
 }
 
-//line README.md:162
-func TestKeepingTheLastWord(t *testing.T) { cell.Run(t, 7) }
+//line README.md:229
+func TestKeepingTheLastWord(t *testing.T) { cell.Run(t, 10) }
 
-func cell08() {
-//line README.md:189
+func cell11() {
+//line README.md:256
 	log := open(lab.Dir("04-compaction"))
 	rec, err := log.Read(0)
 	fmt.Println("offset", rec.Offset, string(rec.Key), err)
@@ -178,11 +234,11 @@ func cell08() {
 	fmt.Println(n, "records are left,", log.Verify())
 }
 
-//line README.md:189
-func TestKeepingTheLastWord2(t *testing.T) { cell.Run(t, 8) }
+//line README.md:256
+func TestKeepingTheLastWord2(t *testing.T) { cell.Run(t, 11) }
 
-func cell09() {
-//line README.md:214
+func cell12() {
+//line README.md:281
 	log := open(lab.Dir("04-compaction"))
 	at, _ := log.Append(record.Record{Key: []byte("DTW")})
 	for _, flight := range flights(400) {
@@ -202,10 +258,10 @@ func cell09() {
 	show("after that,")
 }
 
-//line README.md:214
-func TestDeletingAKey(t *testing.T) { cell.Run(t, 9) }
+//line README.md:281
+func TestDeletingAKey(t *testing.T) { cell.Run(t, 12) }
 
-//line README.md:253
+//line README.md:320
 func TestP04_CompactionKeepsTheLastRecordOfEachKey(t *testing.T) {
 	log := open(lab.Fresh("04-test"))
 	defer log.Close()
@@ -220,12 +276,12 @@ func TestP04_CompactionKeepsTheLastRecordOfEachKey(t *testing.T) {
 	require.NoError(t, log.Verify())
 }
 
-//line README.md:279
+//line README.md:346
 func expired(sizes []int64, keep int64) int {
 	return -1 // your turn
 }
 
-//line README.md:287
+//line README.md:354
 func TestP04_Exercise(t *testing.T) {
 	if expired([]int64{1}, 0) == -1 {
 		t.Skip("your turn: write expired in the cell above")
@@ -233,7 +289,7 @@ func TestP04_Exercise(t *testing.T) {
 	require.NoError(t, logtest.TestRetention(expired))
 }
 
-//line README.md:299
+//line README.md:366
 func expiredAnswer(sizes []int64, keep int64) int {
 	left := int64(0)
 	for _, size := range sizes {
@@ -247,5 +303,5 @@ func expiredAnswer(sizes []int64, keep int64) int {
 	return n
 }
 
-//line README.md:312
+//line README.md:379
 func TestP04_Answer(t *testing.T) { require.NoError(t, logtest.TestRetention(expiredAnswer)) }

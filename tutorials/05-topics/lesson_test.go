@@ -9,6 +9,7 @@ import (
 	"hash/fnv"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -45,7 +46,15 @@ all four: 3 jumps back, 0 within an airport`},
 topic "flights" exists already; open it`},
 		{Number: 9, Body: cell09, Source: "README.md:205", Want: `DTW: on a 64-bit machine 2, on a 32-bit machine 2, here 2
 LAS: on a 64-bit machine 3, on a 32-bit machine -1, here 3`},
-		{Number: 10, Body: cell10, Source: "README.md:233", Want: `broker/1 topic/flights partition/flights/0 partition/flights/1 partition/flights/2 partition/flights/3 <nil>
+		{Number: 10, Body: cell10, Source: "README.md:228", Want: `"flights.2001-01": <nil>
+"..": topic name ".." means a directory
+"../flights": topic name "../flights" holds '/'
+"two words": topic name "two words" holds ' '
+"Übersee": topic name "Übersee" holds 'Ü'
+"": topic name "" is empty
+"xxxxxxxxxxxxxxxxxxxx": topic name "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx
+"__cluster_metadata": topic names that begin with "__" are the broker's own`},
+		{Number: 11, Body: cell11, Source: "README.md:264", Want: `broker/1 topic/flights partition/flights/0 partition/flights/1 partition/flights/2 partition/flights/3 <nil>
 engine: metadata: the decisions in …/05-topics/__cluster_metadata cannot be read: commitlog: …/05-topics/__cluster_metadata/00000000000000000000.log at byte 95 (offset 1) is damaged: bytes that are no frame: format 2: crc at byte 17: stored …, computed …: checksum does not match; nothing was changed: restore the file from a replica or a backup, or see what logbook repair would keep`},
 	})
 }
@@ -195,7 +204,22 @@ func cell09() {
 func TestBreakItASign(t *testing.T) { cell.Run(t, 9) }
 
 func cell10() {
-//line README.md:233
+//line README.md:228
+	e := open(lab.Dir("05-topics"))
+	defer e.Close()
+	names := []string{"flights.2001-01", "..", "../flights", "two words", "Übersee", "", strings.Repeat("x", 250), "__cluster_metadata"}
+	for _, name := range names {
+		_, err := e.CreateTopic(ctx, name, 1, nil)
+		why, _, _ := strings.Cut(fmt.Sprint(err), ";")
+		fmt.Printf("%.20q: %.60s\n", name, why)
+	}
+}
+
+//line README.md:228
+func TestBreakItNames(t *testing.T) { cell.Run(t, 10) }
+
+func cell11() {
+//line README.md:264
 	dir := filepath.Join(lab.Dir("05-topics"), "__cluster_metadata")
 	decisions, _ := commitlog.Open(dir, commitlog.Options{})
 	for rec := range decisions.Records(0) {
@@ -214,10 +238,10 @@ func cell10() {
 	os.WriteFile(file, good, 0o644)
 }
 
-//line README.md:233
-func TestBreakItMetadata(t *testing.T) { cell.Run(t, 10) }
+//line README.md:264
+func TestBreakItMetadata(t *testing.T) { cell.Run(t, 11) }
 
-//line README.md:269
+//line README.md:300
 func TestP05_AnAirportsFlightsStayInOrder(t *testing.T) {
 	e := open(lab.Fresh("05-test"))
 	defer e.Close()
@@ -232,18 +256,18 @@ func TestP05_AnAirportsFlightsStayInOrder(t *testing.T) {
 	require.Equal(t, 2, all, "but across partitions there is no order")
 }
 
-//line README.md:293
+//line README.md:324
 type MyPartitioner struct{}
 
-//line README.md:295
+//line README.md:326
 func (MyPartitioner) Name() string { return "mine" }
 
-//line README.md:297
+//line README.md:328
 func (MyPartitioner) Partition(key []byte, n int) int {
 	return -1 // your turn
 }
 
-//line README.md:307
+//line README.md:338
 func TestP05_Exercise(t *testing.T) {
 	if (MyPartitioner{}).Partition(nil, 1) == -1 {
 		t.Skip("your turn: write MyPartitioner in the cell above")
@@ -253,13 +277,13 @@ func TestP05_Exercise(t *testing.T) {
 
 // rendezvous hashing: only one key in five moves when a fifth partition comes.
 //
-//line README.md:321
+//line README.md:352
 type answerPartitioner struct{}
 
-//line README.md:324
+//line README.md:355
 func (answerPartitioner) Name() string { return "rendezvous" }
 
-//line README.md:326
+//line README.md:357
 func (answerPartitioner) Partition(key []byte, n int) int {
 	best, score := 0, uint64(0)
 	for p := range n {
@@ -270,7 +294,7 @@ func (answerPartitioner) Partition(key []byte, n int) int {
 	return best
 }
 
-//line README.md:336
+//line README.md:367
 func TestP05_Answer(t *testing.T) {
 	require.NoError(t, topictest.TestPartitioner(answerPartitioner{}))
 	moved := 0

@@ -29,27 +29,31 @@ func TestMain(m *testing.M) {
 < 00 00 00 60  {"v":1,"id":2,"type":"produce","payload":{"partition":0,"offset":0,"timestamp_ms":978307200000}}
 > 00 00 00 54  {"v":1,"id":3,"type":"fetch","payload":{"topic":"flights","partition":0,"offset":0}}
 < 00 00 00 b9  {"v":1,"id":3,"type":"fetch","payload":{"records":[{"timestamp_ms":978307200000,"key":"RFRX","value":"ZGVsYXllZA=="}],"next_offset":1,"high_watermark":1,"log_start":0,"leader_epoch":1}}`},
-		{Number: 6, Body: cell06, Source: "README.md:118", Want: `> 00 00 00 65  {"v":1,"id":10,"type":"fetch","payload":{"topic":"flights","partition":1,"offset":0,"wait_ms":60000}}
+		{Number: 5, Body: cell05, Source: "README.md:100", Want: `> 00 00 00 51  {"type":"list_offsets","payload":{"topic":"flights","partition":0,"at":"latest"}}
+< 00 00 00 3b  {"v":1,"id":0,"type":"list_offsets","payload":{"offset":1}}
+> 00 00 00 5e  {"v":2,"id":4,"type":"list_offsets","payload":{"topic":"flights","partition":0,"at":"latest"}}
+< 00 00 00 6e  {"v":1,"id":0,"type":"error","payload":{"code":"bad_request","message":"wire: version 2; this side speaks 1"}}`},
+		{Number: 7, Body: cell07, Source: "README.md:138", Want: `> 00 00 00 65  {"v":1,"id":10,"type":"fetch","payload":{"topic":"flights","partition":1,"offset":0,"wait_ms":60000}}
 > 00 00 00 5f  {"v":1,"id":11,"type":"list_offsets","payload":{"topic":"flights","partition":0,"at":"latest"}}
 < 00 00 00 3c  {"v":1,"id":11,"type":"list_offsets","payload":{"offset":1}}
 > 00 00 00 85  {"v":1,"id":12,"type":"produce","payload":{"topic":"flights","partition":1,"records":[{"key":null,"value":"T1JE","timestamp_ms":1}]}}
 answered: true true`},
-		{Number: 7, Body: cell07, Source: "README.md:146", Want: `< 00 00 00 ae  {"v":1,"id":0,"type":"error","payload":{"code":"too_large","message":"wire: a frame of 1195725856 bytes, the limit is 16777216; send less at a time, or speak this protocol"}}
+		{Number: 8, Body: cell08, Source: "README.md:166", Want: `< 00 00 00 ae  {"v":1,"id":0,"type":"error","payload":{"code":"too_large","message":"wire: a frame of 1195725856 bytes, the limit is 16777216; send less at a time, or speak this protocol"}}
 then the connection is closed: true`},
-		{Number: 9, Body: cell09, Source: "README.md:184", Want: `DTW went to partition 1, offset 1
+		{Number: 10, Body: cell10, Source: "README.md:204", Want: `DTW went to partition 1, offset 1
 HNL went to partition 0, offset 1
 LAS went to partition 0, offset 2
 LAS went to partition 0, offset 3
 MHT went to partition 1, offset 2`},
-		{Number: 10, Body: cell10, Source: "README.md:205", Want: `DTW went to partition 1
+		{Number: 11, Body: cell11, Source: "README.md:225", Want: `DTW went to partition 1
 read 8 records of 2 partitions, committed: True`},
-		{Number: 11, Body: cell11, Source: "README.md:232", Want: `flights/0 ends at 4
+		{Number: 12, Body: cell12, Source: "README.md:252", Want: `flights/0 ends at 4
 flights/1 ends at 4
 dashboards in flights/0: committed 4, lag 0
 dashboards in flights/1: committed 4, lag 0`},
-		{Number: 13, Body: cell13, Source: "README.md:267", Want: `not_leader true true
+		{Number: 14, Body: cell14, Source: "README.md:287", Want: `not_leader true true
 1 record by way of a redirect: hello <nil>`},
-		{Number: 14, Body: cell14, Source: "README.md:299", Want: "nobody is left to talk to: true"},
+		{Number: 15, Body: cell15, Source: "README.md:319", Want: "nobody is left to talk to: true"},
 	})
 }
 
@@ -113,9 +117,21 @@ func cell04() {
 //line README.md:76
 func TestByHand(t *testing.T) { cell.Run(t, 4) }
 
+func cell05() {
+//line README.md:100
+	c := dial()
+	say(c, `{"type":"list_offsets","payload":{"topic":"flights","partition":0,"at":"latest"}}`)
+	hear(c)
+	say(c, `{"v":2,"id":4,"type":"list_offsets","payload":{"topic":"flights","partition":0,"at":"latest"}}`)
+	hear(c)
+}
+
+//line README.md:100
+func TestByHand2(t *testing.T) { cell.Run(t, 5) }
+
 // readID reads a frame and returns its id alone.
 //
-//line README.md:101
+//line README.md:121
 func readID(c net.Conn) uint64 {
 	var length [4]byte
 	_, err := io.ReadFull(c, length[:])
@@ -127,8 +143,8 @@ func readID(c net.Conn) uint64 {
 	return e.ID
 }
 
-func cell06() {
-//line README.md:118
+func cell07() {
+//line README.md:138
 	c := dial()
 	say(c, `{"v":1,"id":10,"type":"fetch","payload":{"topic":"flights","partition":1,"offset":0,"wait_ms":60000}}`)
 	say(c, `{"v":1,"id":11,"type":"list_offsets","payload":{"topic":"flights","partition":0,"at":"latest"}}`)
@@ -141,11 +157,11 @@ func cell06() {
 	fmt.Println("answered:", ids[10], ids[12])
 }
 
-//line README.md:118
-func TestWithoutWaiting(t *testing.T) { cell.Run(t, 6) }
+//line README.md:138
+func TestWithoutWaiting(t *testing.T) { cell.Run(t, 7) }
 
-func cell07() {
-//line README.md:146
+func cell08() {
+//line README.md:166
 	c := dial()
 	_, err := io.WriteString(c, "GET / HTTP/1.1\r\n\r\n")
 	must(err)
@@ -154,21 +170,21 @@ func cell07() {
 	fmt.Println("then the connection is closed:", err != nil)
 }
 
-//line README.md:146
-func TestWhatAStrangerSends(t *testing.T) { cell.Run(t, 7) }
+//line README.md:166
+func TestWhatAStrangerSends(t *testing.T) { cell.Run(t, 8) }
 
-//line README.md:173
+//line README.md:193
 var ctx = context.Background()
 
-//line README.md:175
+//line README.md:195
 func connect(brokers ...string) *client.Client {
 	c, err := client.New(client.Options{Brokers: brokers})
 	must(err)
 	return c
 }
 
-func cell09() {
-//line README.md:184
+func cell10() {
+//line README.md:204
 	c := connect(lab.Broker("08-wire"))
 	defer c.Close()
 	for f := range lab.Flights(5) {
@@ -178,11 +194,11 @@ func cell09() {
 	}
 }
 
-//line README.md:184
-func TestWithAClient(t *testing.T) { cell.Run(t, 9) }
+//line README.md:204
+func TestWithAClient(t *testing.T) { cell.Run(t, 10) }
 
-func cell10() {
-//line README.md:205
+func cell11() {
+//line README.md:225
 	lab.Python(fmt.Sprintf(`
 from logbook_client import Producer, GroupConsumer
 brokers = [%q]
@@ -197,11 +213,11 @@ with GroupConsumer(brokers, "dashboards", ["flights"]) as member:
 `, lab.Broker("08-wire")))
 }
 
-//line README.md:205
-func TestWithAClient2(t *testing.T) { cell.Run(t, 10) }
+//line README.md:225
+func TestWithAClient2(t *testing.T) { cell.Run(t, 11) }
 
-func cell11() {
-//line README.md:232
+func cell12() {
+//line README.md:252
 	lab.KillBroker("08-wire")
 	lab.RestartBroker("08-wire")
 	c := connect(lab.Broker("08-wire"))
@@ -218,11 +234,11 @@ func cell11() {
 	}
 }
 
-//line README.md:232
-func TestTheDoorSlams(t *testing.T) { cell.Run(t, 11) }
+//line README.md:252
+func TestTheDoorSlams(t *testing.T) { cell.Run(t, 12) }
 
-func cell13() {
-//line README.md:267
+func cell14() {
+//line README.md:287
 	brokers, err := servertest.Start(lab.Fresh("08-cluster"), 3, nil)
 	must(err)
 	defer brokers.Close()
@@ -244,21 +260,21 @@ func cell13() {
 	fmt.Println(len(r.Records), "record by way of a redirect:", string(r.Records[0].Value), err)
 }
 
-//line README.md:267
-func TestTheWrongDoor(t *testing.T) { cell.Run(t, 13) }
+//line README.md:287
+func TestTheWrongDoor(t *testing.T) { cell.Run(t, 14) }
 
-func cell14() {
-//line README.md:299
+func cell15() {
+//line README.md:319
 	address := lab.Broker("08-wire")
 	lab.StopBroker("08-wire")
 	_, err := net.Dial("tcp", address)
 	fmt.Println("nobody is left to talk to:", err != nil)
 }
 
-//line README.md:299
-func TestTheLastCell(t *testing.T) { cell.Run(t, 14) }
+//line README.md:319
+func TestTheLastCell(t *testing.T) { cell.Run(t, 15) }
 
-//line README.md:321
+//line README.md:341
 func TestP08_OffsetsAreExactBeyond2To53(t *testing.T) {
 	frame, err := wire.Append(nil, 1, "fetch", wire.Fetch{Topic: "t", Offset: 1<<53 + 1})
 	require.NoError(t, err)
@@ -269,12 +285,12 @@ func TestP08_OffsetsAreExactBeyond2To53(t *testing.T) {
 	require.Equal(t, int64(9007199254740993), q.Offset)
 }
 
-//line README.md:341
+//line README.md:361
 func readFrame(r io.Reader, limit int) ([]byte, error) {
 	return nil, nil // your turn
 }
 
-//line README.md:349
+//line README.md:369
 func TestP08_Exercise(t *testing.T) {
 	if body, _ := readFrame(strings.NewReader("\x00\x00\x00\x02hi"), 10); body == nil {
 		t.Skip("your turn: write readFrame in the cell above")
@@ -282,7 +298,7 @@ func TestP08_Exercise(t *testing.T) {
 	checkReader(t, readFrame)
 }
 
-//line README.md:356
+//line README.md:376
 func checkReader(t *testing.T, read func(io.Reader, int) ([]byte, error)) {
 	body, err := read(strings.NewReader("\x00\x00\x00\x02hi"), 10)
 	require.NoError(t, err)
@@ -300,7 +316,7 @@ func checkReader(t *testing.T, read func(io.Reader, int) ([]byte, error)) {
 	}
 }
 
-//line README.md:378
+//line README.md:398
 func frameReader(r io.Reader, limit int) ([]byte, error) {
 	var head [4]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -317,5 +333,5 @@ func frameReader(r io.Reader, limit int) ([]byte, error) {
 	return body, nil
 }
 
-//line README.md:394
+//line README.md:414
 func TestP08_Answer(t *testing.T) { checkReader(t, frameReader) }

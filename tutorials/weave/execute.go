@@ -146,6 +146,7 @@ func (o *options) nbclient(name string) (*notebook, error) {
 		"JUPYTER_DATA_DIR="+filepath.Join(build, "jupyter", "data"),
 		"JUPYTER_CONFIG_DIR="+filepath.Join(build, "jupyter", "config"),
 		"JUPYTER_RUNTIME_DIR="+filepath.Join(build, "jupyter", "runtime"),
+		"IPYTHONDIR="+filepath.Join(build, "jupyter", "ipython"),
 		"LOGBOOK_LAB="+scratch)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%s: executing failed: %v\n%s\n(run: make tools, which builds the kernel and installs nbclient)", o.notebookFile(name), err, out)

@@ -84,6 +84,19 @@ class Online(unittest.TestCase):
         cls.process.wait(20)
         cls.dir.cleanup()
 
+    def test_headers_and_large_records(self) -> None:
+        with Producer(self.address) as p:
+            p.client.create_topic("headers")
+            pairs = [("null", None), ("empty", b""), ("twice", b"1"), ("twice", b"2")]
+            p.send("headers", b"x", headers=pairs)
+            with Consumer(self.address, "headers", 0) as c:
+                self.assertEqual(list(c.fetch()[0].headers), pairs)
+            for size in (2 << 20, 30 << 20):
+                with self.assertRaises(BrokerError) as caught:
+                    p.send("headers", b"x" * size)
+                self.assertEqual(caught.exception.code, "too_large", size)
+            p.send("headers", b"after")
+
     def test_produce_and_consume(self) -> None:
         with Producer([self.address]) as p:
             p.client.create_topic("flights", partitions=3)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import random
+import socket
 import ssl
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import Any, Callable, Mapping, Optional, Sequence
+from typing import Any, Callable, Mapping, Optional, Sequence, Union
 
 from .connection import Connection
 from .errors import BrokerError, LogbookError, Unreachable
@@ -24,7 +25,7 @@ class Record:
     timestamp_ms: int
     key: Optional[bytes]
     value: Optional[bytes]
-    headers: tuple[tuple[str, bytes], ...] = field(default=())
+    headers: tuple[tuple[str, Optional[bytes]], ...] = field(default=())
 
 
 @dataclass(frozen=True)
@@ -47,31 +48,45 @@ def from_base64(s: Optional[str]) -> Optional[bytes]:
     return None if s is None else base64.b64decode(s)
 
 
+def addresses(brokers: Union[str, Sequence[str]]) -> list[str]:
+    """Addresses as a list; they may be given as text, with commas. Checked, so that a slip is not taken for a broker that is away."""
+    given = brokers.split(",") if isinstance(brokers, str) else list(brokers)
+    out = []
+    for address in given:
+        host, colon, port = address.strip().rpartition(":")
+        if not (host and colon and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+            raise ValueError(f"{address!r} is no address of a broker; it must be host:port")
+        out.append(address.strip())
+    if not out:
+        raise ValueError("no broker to connect to; give host:port of one at least")
+    return out
+
+
 class Client:
     """Speaks to a cluster. Safe for use by several threads.
 
-    ``brokers`` are addresses, host:port, of some brokers; the others are found. ``timeout``
+    ``brokers`` are addresses, host:port, of some brokers, as a list or as text with commas; the others are found. ``timeout``
     is for one attempt, ``patience`` for how long to try again what may succeed later, both
     in seconds.
     """
 
     def __init__(
         self,
-        brokers: Sequence[str],
+        brokers: Union[str, Sequence[str]],
         *,
         timeout: float = 10.0,
         patience: float = 30.0,
         token: str = "",
         tls: Optional[ssl.SSLContext] = None,
     ) -> None:
-        if not brokers:
-            raise ValueError("no broker to connect to; give host:port of one at least")
         self.timeout = timeout
         self.patience = patience
         self._token = token
         self._tls = tls
         self._lock = threading.Lock()
-        self._brokers = list(brokers)
+        self._brokers = addresses(brokers)
+        self._given = frozenset(self._brokers)
+        self._first = 0  # the broker that answered last: whom to ask next
         self._connections: dict[str, Connection] = {}
         self._leaders: dict[tuple[str, int], str] = {}
         self._coordinators: dict[str, str] = {}
@@ -150,7 +165,7 @@ class Client:
                 x.get("timestamp_ms", 0),
                 from_base64(x.get("key")),
                 from_base64(x.get("value")),
-                tuple((h["key"], from_base64(h["value"]) or b"") for h in x.get("headers") or ()),
+                tuple((h["key"], from_base64(h["value"])) for h in x.get("headers") or ()),
             )
             for x in r["records"]
         ]
@@ -180,23 +195,26 @@ class Client:
 
     def any_broker(self, kind: str, payload: Any) -> dict[str, Any]:
         """Ask one broker after another."""
-        state: dict[str, Any] = {"i": -1, "to": None}
+        state: dict[str, Any] = {"to": None}
 
         def address() -> str:
             if state["to"]:
                 return str(state["to"])
             with self._lock:
-                state["i"] += 1
-                i = int(state["i"])
-                return self._brokers[i % len(self._brokers)]
+                return self._brokers[self._first % len(self._brokers)]
 
         def moved(to: Optional[str]) -> None:
             state["to"] = to
+            if not to:
+                with self._lock:
+                    self._first += 1  # the next call does not begin with a broker that does not answer
 
         return self._retry(kind, payload, address, moved)
 
     def on_leader(self, topic: str, partition: int, kind: str, payload: Any, extra: float = 0.0) -> dict[str, Any]:
         """Ask a partition's leader."""
+        if partition < 0:
+            raise ValueError(f"partition {partition} of {topic}: they count from 0")
 
         def address() -> str:
             with self._lock:
@@ -207,6 +225,9 @@ class Client:
             with self._lock:
                 known = self._leaders.get((topic, partition))
             if not known:
+                count = len(self.topic(topic)["partitions"])
+                if partition >= count:
+                    raise BrokerError({"code": "unknown_partition", "message": f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}"})
                 raise BrokerError({"code": "unavailable", "message": f"nobody leads {topic}/{partition} at the moment"})
             return known
 
@@ -249,7 +270,12 @@ class Client:
             return c
         if self._closed.is_set():
             raise LogbookError("the client is closed")
-        c = Connection(address, self.timeout, self._token, self._tls)
+        try:
+            c = Connection(address, self.timeout, self._token, self._tls)
+        except Unreachable as e:
+            if isinstance(e.__cause__, socket.gaierror) and address not in self._given:
+                raise Unreachable(f"{e}; that is the name the broker itself gives: set its LOGBOOK_ADVERTISE to one that is known here") from e
+            raise
         with self._lock:
             other = self._connections.get(address)
             if other is not None and not other.broken:
@@ -267,7 +293,7 @@ class Client:
         extra: float = 0.0,
     ) -> dict[str, Any]:
         began = time.monotonic()
-        pause = 0.02
+        pause, redirects = 0.02, 0
         while True:
             error: LogbookError
             try:
@@ -290,6 +316,7 @@ class Client:
                 raise LogbookError("the client is closed") from error
             if time.monotonic() + pause - began > self.patience:
                 raise error
-            if not redirected:
+            redirects = redirects + 1 if redirected else 0
+            if redirects != 1:  # one redirect is followed at once; brokers that name each other are not
                 self._closed.wait(pause / 2 + random.uniform(0, pause))  # not all at the same moment
             pause = min(2 * pause, 1.0)

@@ -19,6 +19,8 @@ def encode_frame(request_id: int, kind: str, payload: Any) -> bytes:
     """Encode a request."""
     envelope = {"v": VERSION, "id": request_id, "type": kind, "payload": payload}
     body = json.dumps(envelope, separators=(",", ":")).encode()
+    if kind == "hello":
+        body += b"\n"  # an HTTP server waits for a line's end, and nobody would learn that it is one
     return struct.pack(">I", len(body)) + body
 
 
@@ -31,6 +33,23 @@ def decode_frame(body: bytes) -> dict[str, Any]:
     if not isinstance(envelope, dict) or envelope.get("v") != VERSION or not isinstance(envelope.get("type"), str):
         raise ProtocolError("a frame that is no envelope of version 1")
     return envelope
+
+
+# HELLO_TIMEOUT is how long, in seconds, a broker may take to answer the hello: one that
+# hangs has a socket that takes connections.
+HELLO_TIMEOUT = 2.0
+
+
+def stranger(head: bytes) -> str:
+    """Say who answers, if its first bytes are no length of a frame."""
+    if head == b"HTTP":
+        return "an HTTP server answers there, not a broker: use the broker's port (LOGBOOK_BROKER_PORT, 9400 unless told otherwise)"
+    if head[:2] == b"\x15\x03":
+        return "it wants TLS: give a tls context"
+    if all(32 <= b < 127 for b in head):
+        return f"text answers there, from {head.decode()!r} on, not a broker: an HTTP server?"
+    (length,) = struct.unpack(">I", head)
+    return f"a frame of {length} bytes, the limit is {MAX_FRAME}: is that a broker?"
 
 
 class Connection:
@@ -51,10 +70,15 @@ class Connection:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if tls is not None:
                 self._socket = tls.wrap_socket(self._socket, server_hostname=host)
+        except ssl.SSLError as e:
+            self.close()
+            raise ProtocolError(f"no TLS with {address}: {e}; is it the port of a broker that has TLS, and its certificate trusted here?") from e
         except (OSError, ValueError) as e:
             raise Unreachable(f"no connection to {address}: {e}") from e
         try:
+            self._timeout = min(timeout, HELLO_TIMEOUT)
             self.call("hello", {"client": name, "token": token})
+            self._timeout = timeout
         except BaseException:
             self.close()
             raise
@@ -68,8 +92,14 @@ class Connection:
             request_id = self._next
             try:
                 self._socket.settimeout(self._timeout + extra)
-                self._socket.sendall(encode_frame(request_id, kind, payload))
-                reply = self._read()
+                try:
+                    self._socket.sendall(encode_frame(request_id, kind, payload))
+                except OSError:
+                    reply = self._read()  # why the broker hung up, where it said so
+                    if reply["type"] != "error":
+                        raise
+                else:
+                    reply = self._read()
             except OSError as e:
                 self._drop()
                 raise Unreachable(f"the connection to {self.address} broke: {e}") from e
@@ -77,6 +107,8 @@ class Connection:
                 self._drop()  # half a reply may be unread
                 raise
         if reply["type"] == "error":
+            if reply.get("id") != request_id:
+                self.close()  # the broker hangs up, and says why
             raise BrokerError(reply.get("payload") or {})
         if reply.get("id") != request_id or reply["type"] != kind:
             self.close()
@@ -85,9 +117,10 @@ class Connection:
         return payload if isinstance(payload, dict) else {}
 
     def _read(self) -> dict[str, Any]:
-        (length,) = struct.unpack(">I", self._exactly(4))
+        head = self._exactly(4)
+        (length,) = struct.unpack(">I", head)
         if length > MAX_FRAME:
-            raise ProtocolError(f"a frame of {length} bytes, the limit is {MAX_FRAME}")
+            raise ProtocolError(f"{self.address}: {stranger(head)}")
         return decode_frame(self._exactly(length))
 
     def _exactly(self, n: int) -> bytes:

@@ -19,7 +19,7 @@ class Consumer:
 
     def __init__(
         self,
-        brokers: Sequence[str],
+        brokers: Union[str, Sequence[str]],
         topic: str,
         partition: int = 0,
         start: Union[str, int] = "earliest",

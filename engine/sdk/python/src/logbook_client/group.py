@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 import threading
 import time
-from typing import Any, Optional, Sequence
+from typing import Any, Optional, Sequence, Union
 
 from .client import Client, Record
 from .errors import BrokerError, LogbookError, after_reset, check_reset
@@ -29,7 +29,7 @@ class GroupConsumer:
 
     def __init__(
         self,
-        brokers: Sequence[str],
+        brokers: Union[str, Sequence[str]],
         group: str,
         topics: Sequence[str],
         *,
