@@ -57,7 +57,7 @@ values are printed as they are, or with --encoding as hex or base64.`,
 	}
 	f := cmd.Flags()
 	f.IntVarP(&c.partition, "partition", "p", -1, "-1: all")
-	f.StringVar(&c.from, "from", "earliest", "earliest, latest, an offset, or a time (2001-01-31T12:00:00Z)")
+	f.StringVarP(&c.from, "from", "o", "earliest", "earliest, latest, an offset, a time (2001-01-31T12:00:00Z), or -N: N records before the end")
 	f.Int64VarP(&c.last, "last", "n", 0, "begin so many records before the end of each partition; 0: see --from")
 	f.StringVar(&c.until, "until", "", "stop before an offset, or a time")
 	f.StringVarP(&c.group, "group", "g", "", "be a member of this group")
@@ -105,6 +105,9 @@ func (f from) find(ctx context.Context, c *client.Client, topic string, partitio
 var errEnough = errors.New("enough")
 
 func (c *consuming) run(cmd *cobra.Command, names []string) error {
+	if n, err := strconv.ParseInt(c.from, 10, 64); err == nil && n < 0 {
+		c.from, c.last = "earliest", -n
+	}
 	at, err := parseFrom(c.from)
 	if err != nil {
 		return err

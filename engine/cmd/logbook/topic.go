@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -50,7 +51,7 @@ func topicCommand(o *globalFlags) *cobra.Command {
 	_ = create.Flags().MarkHidden("router") // what it was called
 	create.Flags().StringArrayVar(&set, "set", nil, "a setting: name=value, such as retention.ms=3600000")
 	list := &cobra.Command{
-		Use: "list", Short: "List the topics", Args: args(cobra.NoArgs),
+		Use: "list", Aliases: []string{"ls"}, Short: "List the topics", Args: args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.with(func(c *client.Client) error {
 				m, err := c.Metadata(cmd.Context())
@@ -88,7 +89,7 @@ func topicCommand(o *globalFlags) *cobra.Command {
 			})
 		},
 	}
-	cmd.AddCommand(create, list, describe, alterTopicCommand(o), deleteTopicCommand(o), moveCommand(o))
+	cmd.AddCommand(create, list, describe, alterTopicCommand(o), addPartitionsCommand(o), deleteTopicCommand(o), moveCommand(o))
 	return parent(cmd)
 }
 
@@ -136,9 +137,33 @@ func alterTopicCommand(o *globalFlags) *cobra.Command {
 	return cmd
 }
 
+func addPartitionsCommand(o *globalFlags) *cobra.Command {
+	return &cobra.Command{
+		Use: "add-partitions NAME COUNT", Short: "Give a topic so many more partitions", Args: args(cobra.ExactArgs(2)),
+		Long: "More partitions move keys: records of one key written before and after may be in different ones.",
+		RunE: func(cmd *cobra.Command, a []string) error {
+			more, err := strconv.Atoi(a[1])
+			if err != nil || more < 1 {
+				return usageError{fmt.Errorf("%q is no number of partitions to add", a[1])}
+			}
+			return o.with(func(c *client.Client) error {
+				t, err := c.Topic(cmd.Context(), a[0])
+				if err != nil {
+					return err
+				}
+				total := len(t.Partitions) + more
+				if err := c.AlterTopic(cmd.Context(), wire.AlterTopic{Name: a[0], Partitions: total}); err != nil {
+					return err
+				}
+				return o.print(cmd.OutOrStdout(), map[string]any{"topic": a[0], "partitions": total}, func(w io.Writer) { fmt.Fprintf(w, "%s has %s\n", a[0], count(int64(total), "partition")) })
+			})
+		},
+	}
+}
+
 func deleteTopicCommand(o *globalFlags) *cobra.Command {
 	return &cobra.Command{
-		Use: "delete NAME", Short: "Delete a topic, with all its records", Args: args(cobra.ExactArgs(1)),
+		Use: "delete NAME", Aliases: []string{"rm"}, Short: "Delete a topic, with all its records", Args: args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, a []string) error {
 			return o.with(func(c *client.Client) error {
 				if err := c.DeleteTopic(cmd.Context(), a[0]); err != nil {
@@ -258,7 +283,7 @@ func recoverCommand(o *globalFlags) *cobra.Command {
 func groupCommand(o *globalFlags) *cobra.Command {
 	cmd := &cobra.Command{Use: "group", Short: "List, describe and reset consumer groups"}
 	list := &cobra.Command{
-		Use: "list", Short: "List the groups", Args: args(cobra.NoArgs),
+		Use: "list", Aliases: []string{"ls"}, Short: "List the groups", Args: args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.with(func(c *client.Client) error {
 				names, err := c.Groups(cmd.Context())
@@ -289,7 +314,7 @@ func groupCommand(o *globalFlags) *cobra.Command {
 		},
 	}
 	remove := &cobra.Command{
-		Use: "delete NAME", Short: "Delete a group that has no members, with its committed offsets", Args: args(cobra.ExactArgs(1)),
+		Use: "delete NAME", Aliases: []string{"rm"}, Short: "Delete a group that has no members, with its committed offsets", Args: args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, a []string) error {
 			return o.with(func(c *client.Client) error {
 				g, err := c.Group(cmd.Context(), a[0])
