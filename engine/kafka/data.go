@@ -124,6 +124,9 @@ func (c *conn) fetch(q *kmsg.FetchRequest) *kmsg.FetchResponse {
 		rt := kmsg.NewFetchResponseTopic()
 		rt.Topic, rt.TopicID = t.Topic, t.TopicID
 		name, err := c.topicName(t.Topic, t.TopicID, q.Version >= 13)
+		if err == 0 && service.IsInternal(name) { // its records are not in Kafka's format, and nobody's business
+			err = kerr.TopicAuthorizationFailed.Code
+		}
 		for k, p := range t.Partitions {
 			rp := kmsg.NewFetchResponseTopicPartition()
 			rp.Partition, rp.HighWatermark, rp.LogStartOffset, rp.LastStableOffset = p.Partition, -1, -1, -1

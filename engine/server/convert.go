@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"logbook/engine/group"
 	"logbook/engine/metadata"
 	"logbook/engine/replica"
 	"logbook/engine/service"
@@ -98,7 +99,7 @@ func toWireStatus(st service.PartitionStatus) wire.StatusReply {
 func toWireGroup(name string, d service.GroupDescription) wire.DescribeGroupReply {
 	out := wire.DescribeGroupReply{Group: name, State: string(d.State), Generation: d.Generation, Members: []wire.GroupMember{}, Offsets: []wire.GroupOffset{}}
 	for _, m := range d.Members {
-		out.Members = append(out.Members, wire.GroupMember{Member: m.ID, Partitions: toWirePartitions(m.Partitions)})
+		out.Members = append(out.Members, wire.GroupMember{Member: group.Shown(m.ID), Partitions: toWirePartitions(m.Partitions)})
 	}
 	for _, o := range d.Offsets {
 		out.Offsets = append(out.Offsets, wire.GroupOffset{Topic: o.Partition.Topic, Partition: o.Partition.ID, Offset: o.Offset, HighWatermark: o.HighWatermark, Lag: o.Lag})

@@ -258,6 +258,10 @@ func fetch(s *session, q wire.Fetch, reply func(any, error)) {
 	limit := cmp.Or(max(q.MaxBytes, 0), 1<<20)
 	limit = min(limit, s.b.cfg.MaxFrame/2) // in base64, with keys and numbers, it fits a frame
 	p := service.Partition{Topic: q.Topic, ID: q.Partition}
+	if service.IsInternal(q.Topic) {
+		reply(nil, badRequest("topic %q is the broker's own, and not read by clients; describe_group says what groups have committed", q.Topic))
+		return
+	}
 	request := service.Fetch{
 		Partitions: []service.FetchPartition{{Partition: p, Offset: q.Offset, MaxBytes: limit, LeaderEpoch: q.LeaderEpoch}},
 		MaxWait:    time.Duration(max(q.WaitMS, 0)) * time.Millisecond,

@@ -275,7 +275,7 @@ func (h *hosted) describeClassic() ClassicGroup {
 	if own := h.members(); len(own) > 0 { // members that speak the JSON protocol
 		d.State, d.ProtocolType = h.machine.State(), "logbook"
 		for _, id := range slices.Sorted(maps.Keys(own)) {
-			d.Members = append(d.Members, group.ClassicMember{ID: id})
+			d.Members = append(d.Members, group.ClassicMember{ID: group.Shown(id)})
 		}
 	}
 	return d

@@ -151,7 +151,7 @@ func (m *Member) join(ctx context.Context) error {
 	for ctx.Err() == nil {
 		m.mu.Lock()
 		if m.id == "" {
-			m.wanted = m.group[:min(len(m.group), 200)] + "-" + rand.Text()[:12]
+			m.wanted = m.group[:min(len(m.group), 200)] + "-" + rand.Text()
 		}
 		q := Join{
 			Member: m.id, NewMember: m.wanted, Instance: m.opt.Instance, Topics: m.opt.Topics, Assignor: m.opt.Assignor,

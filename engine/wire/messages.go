@@ -317,7 +317,7 @@ type DescribeGroupReply struct {
 
 // GroupMember is a member and its partitions.
 type GroupMember struct {
-	Member     string           `json:"member"`
+	Member     string           `json:"member" doc:"the beginning of its id: all of it is what the member proves itself with"`
 	Partitions []TopicPartition `json:"partitions"`
 }
 

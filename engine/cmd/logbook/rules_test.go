@@ -92,6 +92,7 @@ func TestRulesOfEveryCommand(t *testing.T) {
 		{[]string{"topic", "move", "t", "0", "--to", "9"}, exitFailed},
 		{[]string{"consume", "t"}, 0},
 		{[]string{"consume", "t", "nothing"}, exitUnknown},
+		{[]string{"consume", "__groups"}, exitFailed},
 		{[]string{"produce", "t"}, 0},
 		{[]string{"group", "list"}, 0},
 		{[]string{"group", "describe", "g"}, 0},

@@ -4,7 +4,10 @@ const el = (tag, props = {}, ...children) => {
   e.append(...children.filter(c => c !== null));
   return e;
 };
-const table = (heads, rows) => el("table", {}, el("thead", {}, el("tr", {}, ...heads.map(h => el("th", {textContent: h})))), el("tbody", {}, ...rows));
+const table = (heads, rows) => { // on a narrow screen each cell says what it is
+  for (const row of rows) [...row.cells].forEach((cell, i) => cell.dataset.head = heads[i]);
+  return el("table", {}, el("thead", {}, el("tr", {}, ...heads.map(h => el("th", {textContent: h})))), el("tbody", {}, ...rows));
+};
 const num = n => n < 0 ? "?" : Number(n).toLocaleString("en");
 function replica(r, end, leader) {
   const lag = !r.known ? "unknown" : r.broker === leader ? "leads" : !r.has_lag ? "" : r.lag > 0 ? "lag " + num(r.lag) : r.lag < 0 ? "ahead by " + num(-r.lag) : "in step";

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import ssl
 import threading
 import time
@@ -54,6 +55,7 @@ class GroupConsumer:
         self._assignor = assignor
         self._instance = instance
         # Two clients, so that a fetch that waits does not hold up a heartbeat.
+        self._brokers, self._token, self._tls = brokers, token, tls
         self._data = Client(brokers, timeout=timeout, patience=patience, token=token, tls=tls)
         self._control = Client(brokers, timeout=timeout, patience=patience, token=token, tls=tls)
         self._lock = threading.Lock()
@@ -106,9 +108,12 @@ class GroupConsumer:
             with self._lock:
                 owned = [{"topic": t, "partition": p} for t, p in self._positions]
                 member = self._member
+                # The id is chosen here, so that the member can leave whatever becomes of the reply.
+                wanted = "" if member else f"{self.group[:200]}-{secrets.token_hex(13)}"
             request = {
                 "group": self.group,
                 "member": member,
+                "new_member": wanted,
                 "instance": self._instance,
                 "topics": self._topics,
                 "assignor": self._assignor,
@@ -127,10 +132,26 @@ class GroupConsumer:
                     with self._lock:
                         self._member, self._generation, self._positions = "", 0, {}
                 elif e.code != "rejoin":
+                    self._abandon(wanted)
                     raise
                 continue
+            except BaseException:
+                self._abandon(wanted)
+                raise
             self._take(joined, [(p["topic"], p["partition"]) for p in synced["partitions"]])
             return
+
+    def _abandon(self, member: str) -> None:
+        """Leave, if a join was given up: otherwise nobody's member holds partitions until its session ends."""
+        if not member or self._instance:
+            return
+        with self._lock:
+            self._member = ""
+        try:
+            with Client(self._brokers, timeout=2.0, patience=2.0, token=self._token, tls=self._tls) as c:
+                c.on_coordinator(self.group, "leave_group", {"group": self.group, "member": member, "generation": 0})
+        except LogbookError:
+            pass  # its session ends by itself
 
     def _take(self, joined: dict[str, Any], mine: list[Partition]) -> None:
         """Begin to read what is new, give up what is another's."""
