@@ -31,6 +31,7 @@ var ErrClosed = errors.New("client: closed")
 type Options struct {
 	Brokers []string // host:port of some brokers; the others are found
 	Name    string   // for the brokers' logs
+	User    string   // whose password Token is; empty: nobody's
 	Token   string
 	TLS     *tls.Config
 	// Timeout is the longest that one attempt may take, beyond what it asks to wait; 0 is 10 s.
@@ -142,7 +143,7 @@ func (c *Client) conn(ctx context.Context, address string) (*wire.Conn, error) {
 func (c *Client) dial(ctx context.Context, address string, busy chan struct{}) (*wire.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, min(c.opt.Timeout, helloTimeout))
 	defer cancel()
-	d := wire.Dialer{Hello: wire.Hello{Client: c.opt.Name, Token: c.opt.Token}, TLS: c.opt.TLS, Dial: c.opt.Dial}
+	d := wire.Dialer{Hello: wire.Hello{Client: c.opt.Name, User: c.opt.User, Token: c.opt.Token}, TLS: c.opt.TLS, Dial: c.opt.Dial}
 	conn, err := d.Connect(ctx, address)
 	c.mu.Lock()
 	defer c.mu.Unlock()

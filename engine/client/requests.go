@@ -201,6 +201,28 @@ func (c *Client) Reassign(ctx context.Context, name string, partition int, to ..
 	return err
 }
 
+// Users lists those who have a password.
+func (c *Client) Users(ctx context.Context) ([]wire.User, error) {
+	r, err := retry[wire.ListUsersReply](ctx, c, c.anyBroker(), "list_users", wire.Empty{}, 0)
+	return r.Users, err
+}
+
+// SetPassword gives a user a password, and makes the user first if need be.
+//
+// Errors: wire.BadRequest, Unavailable, and those of every request.
+func (c *Client) SetPassword(ctx context.Context, q wire.SetPassword) error {
+	_, err := retry[wire.Empty](ctx, c, c.anyBroker(), "set_password", q, 30*time.Second)
+	return err
+}
+
+// DeleteUser takes a user's passwords away. Connections that are open stay so.
+//
+// Errors: wire.BadRequest (there is no such user), Unavailable, and those of every request.
+func (c *Client) DeleteUser(ctx context.Context, name string) error {
+	_, err := retry[wire.Empty](ctx, c, c.anyBroker(), "delete_user", wire.DeleteUser{Name: name}, 30*time.Second)
+	return err
+}
+
 // Failover gives a partition whose leader is gone a new one.
 //
 // Errors: wire.LeaderAvailable, NoEligible, BadRequest (the controller decides by itself),

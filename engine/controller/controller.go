@@ -52,6 +52,8 @@ type Machine interface {
 	CreateTopic(now time.Time, id uint64, spec TopicSpec) []Effect
 	ChangeTopic(now time.Time, id uint64, change TopicChange) []Effect
 	Failover(now time.Time, id uint64, p Partition) []Effect
+	// ChangeUser gives a user credentials, or takes some away.
+	ChangeUser(now time.Time, id uint64, change UserChange) []Effect
 	// Reassign moves a partition to other brokers; without any it goes back to where it was, if
 	// it is being moved. Done when it has begun.
 	Reassign(now time.Time, id uint64, p Partition, replicas []replica.BrokerID) []Effect

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/xdg-go/scram"
 
 	"logbook/engine/admission"
 )
@@ -24,10 +25,11 @@ type conn struct {
 	name  string     // the client's id, as it last gave it
 	host  string
 
-	user      string // who has proved to be whom
-	mechanism string // of the SASL exchange under way
-	listener  string // the name of the endpoints that its clients are told
-	trusted   bool   // it need prove nothing, or has
+	user      string                    // who has proved to be whom
+	mechanism string                    // of the SASL exchange under way
+	scram     *scram.ServerConversation // likewise, where the password is not said
+	listener  string                    // the name of the endpoints that its clients are told
+	trusted   bool                      // it need prove nothing, or has
 }
 
 // slot is the place of a reply.

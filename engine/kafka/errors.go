@@ -6,8 +6,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"logbook/engine/commitlog"
+	"logbook/engine/controller"
 	"logbook/engine/failure"
 	"logbook/engine/group"
+	"logbook/engine/metadata"
 	"logbook/engine/node"
 	"logbook/engine/record"
 	"logbook/engine/replica"
@@ -36,6 +38,14 @@ func number(err error) int16 {
 		return kerr.NotLeaderForPartition.Code
 	case is[*service.ReassignmentError](err):
 		return kerr.InvalidReplicaAssignment.Code
+	case is[*controller.UnknownUserError](err):
+		return kerr.ResourceNotFound.Code
+	case is[*controller.UsersError](err):
+		return kerr.UnsupportedVersion.Code
+	case is[*metadata.MechanismError](err):
+		return kerr.UnsupportedSaslMechanism.Code
+	case is[*metadata.IterationsError](err):
+		return kerr.UnacceptableCredential.Code
 	case errors.Is(err, service.ErrNotMoving):
 		return kerr.NoReassignmentInProgress.Code
 	case is[*topic.NameError](err):

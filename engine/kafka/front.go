@@ -30,7 +30,10 @@ type Config struct {
 	Logger  *slog.Logger
 	// Token, if set, is the password that clients must give by SASL PLAIN.
 	Token string
-	TLS   *tls.Config // nil: no TLS
+	// Authenticate asks all clients to prove who they are, as a user or with Token. It is so
+	// where there is a Token.
+	Authenticate bool
+	TLS          *tls.Config // nil: no TLS
 
 	// AutoCreate makes topics that clients ask for, with so many partitions; 0 is 1.
 	AutoCreate bool
@@ -104,7 +107,7 @@ func (f *Front) welcome(nc net.Conn, name string) {
 	if f.cfg.TLS != nil {
 		nc = tls.Server(nc, f.cfg.TLS)
 	}
-	c := &conn{f: f, net: nc, listener: name, in: bufio.NewReaderSize(nc, 64<<10), out: make(chan *slot, maxPipelined), trusted: f.cfg.Token == "", host: host}
+	c := &conn{f: f, net: nc, listener: name, in: bufio.NewReaderSize(nc, 64<<10), out: make(chan *slot, maxPipelined), trusted: f.cfg.Token == "" && !f.cfg.Authenticate, host: host}
 	if c.place = f.places.Enter(host, func() { nc.Close() }); c.place == nil {
 		nc.Close()
 		return

@@ -30,6 +30,7 @@ type Image struct {
 	lives   map[replica.BrokerID]BrokerRecord // of those that were registered with more than their id
 	topics  map[string]*Topic
 	deleted map[string]*TopicRecord // topics that were deleted, and not made again
+	users   map[string]*UserRecord  // those too that were deleted
 }
 
 // Brokers returns the ids of the cluster's brokers, ascending. It must not be changed.
@@ -126,7 +127,7 @@ func (i *Image) Check(p topic.Partition) error {
 // Apply returns the image that decisions lead to. The records count together: where one
 // contradicts what is there, or each other, none does, and the error says which.
 func (i *Image) Apply(records ...Record) (*Image, error) {
-	next := &Image{brokers: i.brokers, lives: i.lives, topics: maps.Clone(i.topics), deleted: maps.Clone(i.deleted)}
+	next := &Image{brokers: i.brokers, lives: i.lives, topics: maps.Clone(i.topics), deleted: maps.Clone(i.deleted), users: i.users}
 	if next.topics == nil {
 		next.topics = map[string]*Topic{}
 	}
@@ -169,6 +170,15 @@ func (i *Image) apply(r Record, fresh map[string]bool) error {
 			}
 			i.lives[r.Broker.ID] = *r.Broker
 		}
+	case r.User != nil:
+		if err := r.User.validate(); err != nil {
+			return err
+		}
+		i.users = maps.Clone(i.users)
+		if i.users == nil {
+			i.users = map[string]*UserRecord{}
+		}
+		i.users[r.User.Name] = r.User
 	case r.Topic != nil:
 		return i.addTopic(*r.Topic, fresh)
 	case r.Partition != nil:
@@ -286,6 +296,11 @@ func (i *Image) Diff(next *Image) []Record {
 			out = append(out, Record{Broker: &is})
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(next.users)) {
+		if r := next.users[name]; i.users[name] != r {
+			out = append(out, Record{User: r})
+		}
+	}
 	for _, name := range next.AllDeleted() {
 		if r := next.deleted[name]; i.deleted[name] == nil || i.deleted[name].Version != r.Version {
 			out = append(out, Record{Topic: r})
@@ -316,7 +331,7 @@ func (t *Topic) Record() *TopicRecord {
 // Reckoned returns an image in which partitions have other assignments, whatever these are:
 // for what a broker believes, and nobody decided. Partitions that there are not are left out.
 func (i *Image) Reckoned(changes iter.Seq2[topic.Partition, replica.Assignment]) *Image {
-	next := &Image{brokers: i.brokers, lives: i.lives, topics: maps.Clone(i.topics), deleted: i.deleted}
+	next := &Image{brokers: i.brokers, lives: i.lives, topics: maps.Clone(i.topics), deleted: i.deleted, users: i.users}
 	fresh := map[string]bool{}
 	for p, a := range changes {
 		t := next.topics[p.Topic]

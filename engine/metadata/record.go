@@ -15,6 +15,7 @@ type Record struct {
 	Broker    *BrokerRecord    `json:"broker,omitempty"`
 	Topic     *TopicRecord     `json:"topic,omitempty"`
 	Partition *PartitionRecord `json:"partition,omitempty"`
+	User      *UserRecord      `json:"user,omitempty"`
 }
 
 // BrokerRecord says that a broker belongs to the cluster.
@@ -57,6 +58,8 @@ func (r Record) key() string {
 		return "broker/" + strconv.Itoa(int(r.Broker.ID))
 	case r.Topic != nil:
 		return "topic/" + r.Topic.Name
+	case r.User != nil:
+		return "user/" + r.User.Name
 	case r.Partition != nil:
 		return "partition/" + r.Partition.Topic + "/" + strconv.Itoa(r.Partition.Partition)
 	}

@@ -166,6 +166,9 @@ func load(l *commitlog.Log) (*Image, error) {
 	}
 	rest = slices.DeleteFunc(rest, func(r Record) bool { // of topics that were deleted, and perhaps made again
 		p := r.Partition
+		if p == nil {
+			return false
+		}
 		t := there[p.Topic]
 		return t != nil && (t.Deleted || p.TopicID != topic.ID{} && p.TopicID != t.ID)
 	})

@@ -87,7 +87,7 @@ func (l *Log) Capabilities() Capabilities {
 // Open opens a log:
 //
 //	data                                        a directory, which it makes where there is none
-//	logbook://host:9400,host:9401               Logbook's brokers; :token@ before the hosts
+//	logbook://host:9400,host:9401               Logbook's brokers; user:password@, or :token@, before the hosts
 //	kafka://host:9092,host:9093                 a Kafka cluster; user:password@ before the hosts
 //	pystream://data?offsets=offsets             PyStream's directory, and its offsets'; only read
 //	kafka-lite://data                           kafka-lite's directory; only read
@@ -115,7 +115,7 @@ func Open(where string) (*Log, error) {
 	}
 	switch Kind(scheme) {
 	case Brokers:
-		s, err := client.Dial(client.Options{Brokers: a.hosts, Token: a.password, TLS: a.tls})
+		s, err := client.Dial(client.Options{Brokers: a.hosts, User: a.user, Token: a.password, TLS: a.tls})
 		if err != nil {
 			return nil, err
 		}

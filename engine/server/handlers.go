@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -47,7 +48,7 @@ func done(reply func(any, error)) func(error) {
 var handlers = map[string]handler{
 	"vouch": on(func(s *session, q wire.Vouch, reply func(any, error)) {
 		l := s.b.links[replica.BrokerID(q.Broker)]
-		reply(wire.VouchReply{Mine: l != nil && l.vouch(q.Nonce)}, nil)
+		reply(wire.VouchReply{Broker: wire.BrokerID(s.b.cfg.ID), Mine: l != nil && l.vouch(q.Nonce)}, nil)
 	}),
 	"metadata": on(func(s *session, q wire.Metadata, reply func(any, error)) { reply(s.b.Metadata(q.Topics...)) }),
 	"create_topic": on(func(s *session, q wire.CreateTopic, reply func(any, error)) {
@@ -120,6 +121,32 @@ var handlers = map[string]handler{
 			to = append(to, service.BrokerID(id))
 		}
 		s.b.service.Reassign(service.Partition{Topic: q.Topic, ID: q.Partition}, to, done(reply))
+	}),
+	"list_users": on(func(s *session, _ wire.Empty, reply func(any, error)) {
+		image := s.b.service.Image()
+		r := wire.ListUsersReply{Users: []wire.User{}}
+		for _, name := range image.Users() {
+			u := wire.User{Name: name}
+			for _, m := range metadata.Mechanisms {
+				if _, ok := image.User(name)[m]; ok {
+					u.Mechanisms = append(u.Mechanisms, string(m))
+				}
+			}
+			r.Users = append(r.Users, u)
+		}
+		reply(r, nil)
+	}),
+	"set_password": on(setPassword),
+	"delete_user": on(func(s *session, q wire.DeleteUser, reply func(any, error)) {
+		change := service.UserChange{Name: q.Name, Credentials: map[metadata.Mechanism]*metadata.Credential{}}
+		for m := range s.b.service.Image().User(q.Name) {
+			change.Credentials[m] = nil
+		}
+		if len(change.Credentials) == 0 {
+			reply(nil, badRequest("there is no user %q", q.Name))
+			return
+		}
+		s.b.service.ChangeUser(change, done(reply))
 	}),
 	"failover": on(func(s *session, q wire.PartitionRequest, reply func(any, error)) {
 		s.b.service.Failover(partition(q), func(f controller.FailoverResult, err error) {
@@ -381,4 +408,30 @@ func commitOffsets(s *session, q wire.CommitOffsets, reply func(any, error)) {
 	}
 	r := group.Request{Kind: group.Commit, Member: q.Member, Instance: q.Instance, Generation: q.Generation, Offsets: offsets}
 	s.b.service.Group(q.Group, r, func(_ service.GroupReply, err error) { reply(wire.Empty{}, err) })
+}
+
+// iterations is how often a password is hashed; it is what Kafka's tools take.
+const iterations = 8192
+
+// setPassword keeps what proves a password, for each mechanism that is asked for.
+func setPassword(s *session, q wire.SetPassword, reply func(any, error)) {
+	change := service.UserChange{Name: q.Name, Credentials: map[metadata.Mechanism]*metadata.Credential{}}
+	wanted := metadata.Mechanisms
+	if len(q.Mechanisms) > 0 {
+		wanted = nil
+		for _, m := range q.Mechanisms {
+			wanted = append(wanted, metadata.Mechanism(m))
+		}
+	}
+	for _, m := range wanted {
+		salt := make([]byte, 24)
+		_, _ = rand.Read(salt) // it never fails
+		credential, err := metadata.NewCredential(m, q.Password, salt, iterations)
+		if err != nil {
+			reply(nil, badRequest("%v", err))
+			return
+		}
+		change.Credentials[m] = &credential
+	}
+	s.b.service.ChangeUser(change, done(reply))
 }

@@ -65,7 +65,7 @@ func Open(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	b.kafka = kafka.New(kafka.Config{
-		Service: b.service, Logger: cfg.Logger, Token: cfg.Token, TLS: cfg.ServerTLS, AutoCreate: cfg.AutoCreate, Partitions: cfg.Partitions,
+		Service: b.service, Logger: cfg.Logger, Token: cfg.Token, Authenticate: cfg.Authenticate, TLS: cfg.ServerTLS, AutoCreate: cfg.AutoCreate, Partitions: cfg.Partitions,
 		MaxConnections: cfg.MaxConnections, Memory: b.memory, IdleTimeout: cfg.IdleTimeout, RequestTimeout: cfg.RequestTimeout,
 	})
 	return b, nil

@@ -65,7 +65,7 @@ func (b *Server) welcome(nc net.Conn, listener string) {
 	}
 	s := &session{
 		b: b, net: nc, listener: listener, slots: make(chan struct{}, maxPipelined), ended: make(chan struct{}), posted: make(chan struct{}, 1), quiet: make(chan struct{}),
-		authenticated: b.cfg.Token == "",
+		authenticated: b.cfg.Token == "" && !b.cfg.Authenticate,
 	}
 	s.ctx, s.stop = context.WithCancel(b.ctx)
 	s.drainCtx, s.cancelWaits = context.WithCancel(s.ctx)
@@ -249,7 +249,7 @@ func (s *session) next() (err error) {
 	if err != nil {
 		return s.explain(err)
 	}
-	if !s.authenticated && e.Type != "hello" {
+	if !s.authenticated && e.Type != "hello" && e.Type != "vouch" {
 		return s.explain(&wire.Error{Code: wire.Unauthorized, Message: "say hello with the token first"})
 	}
 	begun = true
@@ -333,12 +333,19 @@ func (s *session) hello(e wire.Envelope) error {
 		if !same(s.b.cfg.PeerToken) {
 			return refuse("the token is not the brokers' own; set LOGBOOK_PEER_TOKEN to the same for all of them")
 		}
-	case s.b.cfg.Token != "" && !same(s.b.cfg.Token):
+	case known && s.b.cfg.Token != "" && !same(s.b.cfg.Token):
 		return refuse("the token is not the broker's")
 	case known:
 		if err := s.verify(caller, h.Nonce); err != nil {
 			return refuse("this is not known to be broker %d: %v", h.Broker, err)
 		}
+	case h.User != "" && !s.b.service.IsUser(h.User, h.Token) && (s.b.cfg.Token == "" || !same(s.b.cfg.Token)):
+		return refuse("name or password are wrong")
+	case h.User != "":
+	case s.b.cfg.Token != "" && !same(s.b.cfg.Token):
+		return refuse("the token is not the broker's")
+	case s.b.cfg.Token == "" && s.b.cfg.Authenticate:
+		return refuse("give a user's name and password")
 	}
 	s.authenticated = true
 	s.reply(e.ID, e.Type, wire.HelloReply{Broker: wire.BrokerID(s.b.cfg.ID), Version: wire.Version})

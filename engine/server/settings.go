@@ -66,10 +66,13 @@ type Settings struct {
 	Gone          time.Duration // LOGBOOK_UNREACHABLE_TIMEOUT: likewise one that cannot be reached
 	Lifetime      time.Duration // LOGBOOK_LIFETIME: shut down after so long; 0: never
 	Token         string        // LOGBOOK_TOKEN: clients must have it; empty: none
-	PeerToken     string        // LOGBOOK_PEER_TOKEN: the brokers must have it; empty: they are asked back
-	TLSCert       string        // LOGBOOK_TLS_CERT, LOGBOOK_TLS_KEY: PEM files; empty: no TLS
-	TLSKey        string
-	TLSCA         string // LOGBOOK_TLS_CA: PEM file of those who sign the peers' certificates
+	// Authenticate, LOGBOOK_AUTHENTICATE, asks all clients for the token, or a user's name and
+	// password. It is so where there is a token.
+	Authenticate bool
+	PeerToken    string // LOGBOOK_PEER_TOKEN: the brokers must have it; empty: they are asked back
+	TLSCert      string // LOGBOOK_TLS_CERT, LOGBOOK_TLS_KEY: PEM files; empty: no TLS
+	TLSKey       string
+	TLSCA        string // LOGBOOK_TLS_CA: PEM file of those who sign the peers' certificates
 }
 
 // DefaultSettings are what an empty environment gives.
@@ -193,6 +196,10 @@ var settings = []setting{
 	}},
 	{"LOGBOOK_LIFETIME", "a duration after which the broker shuts down, or 0", "0", func(s *Settings, v string) bool { return setDuration(&s.Lifetime, v) }},
 	{"LOGBOOK_TOKEN", "at least 16 characters", "", func(s *Settings, v string) bool { s.Token = v; return len(v) >= 16 }},
+	{"LOGBOOK_AUTHENTICATE", "true or false: whether clients must be users, or have the token; true where there is a token", "false", func(s *Settings, v string) bool {
+		s.Authenticate = v == "true"
+		return v == "true" || v == "false"
+	}},
 	{"LOGBOOK_PEER_TOKEN", "at least 16 characters", "", func(s *Settings, v string) bool { s.PeerToken = v; return len(v) >= 16 }},
 	{"LOGBOOK_TLS_CERT", "a PEM file", "", func(s *Settings, v string) bool { s.TLSCert = v; return true }},
 	{"LOGBOOK_TLS_KEY", "a PEM file", "", func(s *Settings, v string) bool { s.TLSKey = v; return true }},

@@ -54,8 +54,8 @@ func (s *session) verify(caller replica.BrokerID, nonce string) error {
 	}
 	address := b.cfg.Peers[caller]
 	d := wire.Dialer{
-		Hello: wire.Hello{Client: fmt.Sprint("logbook broker ", b.cfg.ID, ", asking back"), Token: b.cfg.Token},
-		TLS:   b.cfg.PeerTLS, Dial: b.cfg.Dial,
+		Silent: true, // whoever asks need not prove anything
+		TLS:    b.cfg.PeerTLS, Dial: b.cfg.Dial,
 	}
 	c, err := d.Connect(ctx, address)
 	if err != nil {
@@ -66,7 +66,7 @@ func (s *session) verify(caller replica.BrokerID, nonce string) error {
 	if err := c.Call(ctx, "vouch", wire.Vouch{Broker: wire.BrokerID(b.cfg.ID), Nonce: nonce}, &reply); err != nil {
 		return fmt.Errorf("it was asked back at %s: %w", address, err)
 	}
-	if c.Server.Broker != wire.BrokerID(caller) || !reply.Mine {
+	if reply.Broker != wire.BrokerID(caller) || !reply.Mine {
 		return fmt.Errorf("the broker at %s does not vouch for this connection", address)
 	}
 	return nil

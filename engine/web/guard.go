@@ -42,21 +42,24 @@ func secure(next http.Handler, s server.Settings) http.Handler {
 	})
 }
 
-// guard asks for the clients' token, where there is one: as a bearer token, or as the
-// password of a browser's dialogue, whatever the name. Whether the broker is well anybody may ask.
-func guard(next http.Handler, s server.Settings) http.Handler {
-	if s.Token == "" {
+// guard asks for what clients must prove: the token, as a bearer token or as the password of a
+// browser's dialogue, whatever the name; or a user's name and password. Whether the broker is
+// well anybody may ask.
+func guard(next http.Handler, s server.Settings, isUser func(name, password string) bool) http.Handler {
+	if s.Token == "" && !s.Authenticate {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		given, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		name := ""
 		if !bearer {
-			_, given, _ = r.BasicAuth()
+			name, given, _ = r.BasicAuth()
 		}
 		open := r.URL.Path == "/api/health" || r.URL.Path == "/api/ready"
-		if !open && subtle.ConstantTimeCompare([]byte(given), []byte(s.Token)) != 1 {
-			w.Header().Set("WWW-Authenticate", `Basic realm="logbook: the token is the password"`)
-			http.Error(w, "give the brokers' token, as a bearer token or as the password", http.StatusUnauthorized)
+		has := s.Token != "" && subtle.ConstantTimeCompare([]byte(given), []byte(s.Token)) == 1
+		if !open && !has && (name == "" || !isUser(name, given)) {
+			w.Header().Set("WWW-Authenticate", `Basic realm="logbook: a user's name and password, or the token as the password"`)
+			http.Error(w, "give the brokers' token, as a bearer token or as the password, or a user's name and password", http.StatusUnauthorized)
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -54,7 +54,7 @@ func Handler(b *server.Server, s server.Settings, logger *slog.Logger) http.Hand
 	for _, path := range []string{"/{$}", "/style.css", "/app.js"} {
 		mux.Handle("GET "+path, http.FileServerFS(page))
 	}
-	return logRequests(secure(guard(mux, s), s), logger)
+	return logRequests(secure(guard(mux, s, b.Service().IsUser), s), logger)
 }
 
 // reply is an operation's answer.

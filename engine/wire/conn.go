@@ -20,6 +20,8 @@ var ErrConnClosed = errors.New("wire: the connection ended")
 type Dialer struct {
 	Hello Hello
 	TLS   *tls.Config // nil: no TLS
+	// Silent says no hello: the requests that need none can be sent.
+	Silent bool
 	// MaxFrame limits replies; 0 is twice DefaultMaxFrame.
 	MaxFrame int
 	// Dial, if set, takes the place of net.Dialer.DialContext.
@@ -72,6 +74,9 @@ func (d Dialer) Connect(ctx context.Context, address string) (*Conn, error) {
 		c.maxFrame = 2 * DefaultMaxFrame
 	}
 	go c.read()
+	if d.Silent {
+		return c, nil
+	}
 	if err := c.call(ctx, "hello", d.Hello, &c.Server, '\n'); err != nil {
 		c.Close()
 		if s := stranger(address, err); s != nil {

@@ -37,6 +37,9 @@ var Messages = []Message{
 	{"status", "Describes a partition, replica by replica.", PartitionRequest{}, StatusReply{}},
 	{"describe_cluster", "Describes the cluster at a glance: who decides, who is there, and what is not well.", Empty{}, ClusterReply{}},
 	{"reassign", "Moves a partition to other brokers, or takes a move back. Ask the controller's broker.", Reassign{}, Empty{}},
+	{"list_users", "Lists those who have a password.", Empty{}, ListUsersReply{}},
+	{"set_password", "Gives a user a password, and makes the user first if need be. Ask the controller's broker, and over TLS.", SetPassword{}, Empty{}},
+	{"delete_user", "Takes a user's passwords away. Ask the controller's broker.", DeleteUser{}, Empty{}},
 	{"failover", "Gives a partition whose leader is gone a new one. Ask the controller's broker.", PartitionRequest{}, FailoverReply{}},
 	{"catch_up", "Makes a replica on this broker copy what it lacks.", PartitionRequest{}, Empty{}},
 	{"recover", "Makes a replica on this broker what its leader's is, and in sync again.", PartitionRequest{}, Empty{}},
@@ -48,7 +51,8 @@ type Empty struct{}
 // Hello introduces a connection.
 type Hello struct {
 	Client string   `json:"client" doc:"name and version of the program, for logs"`
-	Token  string   `json:"token,omitempty" doc:"the broker's shared token, where it has one"`
+	User   string   `json:"user,omitempty" doc:"a user's name, whose password is the token"`
+	Token  string   `json:"token,omitempty" doc:"the broker's shared token, where it has one, or the user's password"`
 	Broker BrokerID `json:"broker,omitempty" doc:"set by another broker of the cluster: its id; what follows the reply is the brokers' own protocol"`
 	Nonce  string   `json:"nonce,omitempty" doc:"of another broker: what it will vouch for, where brokers have no token of their own"`
 }
@@ -68,7 +72,8 @@ type Vouch struct {
 
 // VouchReply answers a Vouch.
 type VouchReply struct {
-	Mine bool `json:"mine" doc:"this broker is connecting to the one that asks, with that nonce"`
+	Broker BrokerID `json:"broker" doc:"who answers"`
+	Mine   bool     `json:"mine" doc:"this broker is connecting to the one that asks, with that nonce"`
 }
 
 // Metadata asks about topics.

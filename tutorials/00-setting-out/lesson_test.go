@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 		{Number: 5, Body: cell05, Source: "README.md:92", Want: "departures on 127.0.0.1:8000 at level INFO <nil>"},
 		{Number: 6, Body: cell06, Source: "README.md:108", Want: `server: bad settings: LOGBOOK_HOST is "two words", it must be an IP address or a host name
 LOGBOOK_PORT is "70000", it must be a port from 0 (any free one) to 65535
-LOGBOOK_LOG_LEVEL is "loud", it must be debug, info, warn or error`},
+LOGBOOK_LOG_LEVEL is "loud", it must be debug, info, warning, error or critical`},
 		{Number: 7, Body: cell07, Source: "README.md:130", Want: "time=… level=INFO msg=\"cut a torn tail\" service=logbook file=00000000000000000000.log bytes=17"},
 		{Number: 9, Body: cell09, Source: "README.md:170", Want: `{"status":"ok","service":"logbook"}
 <nil>`},

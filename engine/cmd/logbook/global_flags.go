@@ -21,6 +21,7 @@ import (
 // globalFlags are the flags that every command has.
 type globalFlags struct {
 	brokers string
+	user    string
 	token   string
 	profile string // see loadProfile, which comes first
 	tls     bool
@@ -32,7 +33,8 @@ type globalFlags struct {
 func (o *globalFlags) flags(cmd *cobra.Command) {
 	f := cmd.PersistentFlags()
 	f.StringVarP(&o.brokers, "broker", "b", env("LOGBOOK_BROKERS", "127.0.0.1:9400"), "brokers to connect to, host:port,… (LOGBOOK_BROKERS)")
-	f.StringVar(&o.token, "token", os.Getenv("LOGBOOK_TOKEN"), "the brokers' token (LOGBOOK_TOKEN)")
+	f.StringVar(&o.token, "token", os.Getenv("LOGBOOK_TOKEN"), "the brokers' token, or the user's password (LOGBOOK_TOKEN)")
+	f.StringVar(&o.user, "user", os.Getenv("LOGBOOK_USER"), "a user's name, whose password is the token (LOGBOOK_USER)")
 	f.BoolVar(&o.tls, "tls", os.Getenv("LOGBOOK_TLS_CA") != "", "connect with TLS")
 	f.StringVar(&o.ca, "tls-ca", os.Getenv("LOGBOOK_TLS_CA"), "PEM file of those who sign the brokers' certificates (LOGBOOK_TLS_CA)")
 	f.StringVar(&o.profile, "profile", "", "file of LOGBOOK_* variables: a path, or NAME for NAME.env in the folder logbook of your configuration (LOGBOOK_PROFILE)")
@@ -49,7 +51,7 @@ func env(name, otherwise string) string {
 }
 
 func (o *globalFlags) client() (*client.Client, error) {
-	opt := client.Options{Brokers: strings.Split(o.brokers, ","), Token: o.token, Name: "logbook command", Patience: o.timeout, Timeout: o.timeout}
+	opt := client.Options{Brokers: strings.Split(o.brokers, ","), User: o.user, Token: o.token, Name: "logbook command", Patience: o.timeout, Timeout: o.timeout}
 	if o.tls {
 		var err error
 		if opt.TLS, err = server.ClientTLS(o.ca); err != nil {

@@ -103,7 +103,7 @@ reader has had enough (as head has) ends with 1 and says nothing.`,
 	var o globalFlags
 	o.flags(root)
 	root.AddCommand(
-		serveCommand(), clusterCommand(&o), topicCommand(&o), produceCommand(&o), consumeCommand(&o), groupCommand(&o),
+		serveCommand(), clusterCommand(&o), topicCommand(&o), produceCommand(&o), consumeCommand(&o), groupCommand(&o), userCommand(&o),
 		statusCommand(&o), failoverCommand(&o), recoverCommand(&o), inspectCommand(&o), repairCommand(&o), benchCommand(&o), copyCommand(&o), importCommand(&o), healthCommand(), simCommand(&o),
 	)
 	return root

@@ -249,6 +249,44 @@ func TestExternalListeners(t *testing.T) {
 	assert.Equal(t, []any{"localhost", int32(65002)}, []any{brokers[0].Host, brokers[0].Port})
 }
 
+func TestUsersByCommand(t *testing.T) {
+	t.Parallel()
+	const token = "a token of sixteen and more"
+	a := serve(t, "--token", token)
+	as := func(who ...string) func(in string, args ...string) (string, string, int) {
+		return func(in string, args ...string) (string, string, int) {
+			return run(t, in, append(append(args, "--broker", a.address), who...)...)
+		}
+	}
+	root, alice := as("--token", token), as("--user", "alice", "--token", "wonderland")
+	_, errOut, code := alice("", "topic", "list")
+	assert.Equal(t, exitFailed, code)
+	assert.Contains(t, errOut, "name or password are wrong")
+	out, errOut, code := root("wonderland\n", "user", "set", "alice")
+	require.Zero(t, code, errOut)
+	assert.Equal(t, "alice has a password\n", out)
+	_, _, code = root("builder\n", "user", "set", "bob", "--mechanism", "scram-sha-256")
+	require.Zero(t, code)
+	out, _, code = alice("", "user", "list")
+	require.Zero(t, code)
+	assert.Regexp(t, `(?m)^alice +SCRAM-SHA-256, SCRAM-SHA-512$`, out)
+	assert.Regexp(t, `(?m)^bob +SCRAM-SHA-256$`, out)
+	_, _, code = alice("", "topic", "create", "t")
+	assert.Zero(t, code)
+	_, _, code = as("--user", "alice", "--token", "builder")("", "topic", "list")
+	assert.Equal(t, exitFailed, code)
+	_, _, code = alice("", "user", "delete", "bob")
+	assert.Zero(t, code)
+	_, errOut, code = alice("", "user", "delete", "bob")
+	assert.Equal(t, exitFailed, code)
+	assert.Contains(t, errOut, "no user")
+	_, _, code = root("", "user", "set", "carol")
+	assert.Equal(t, exitUsage, code)
+	_, errOut, code = root("x\n", "user", "set", "carol", "--mechanism", "md5")
+	assert.Equal(t, exitFailed, code)
+	assert.Contains(t, errOut, "SCRAM-SHA-512")
+}
+
 func TestImportByCommand(t *testing.T) {
 	t.Parallel()
 	python, err := exec.LookPath("python3")

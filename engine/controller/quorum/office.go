@@ -443,6 +443,13 @@ func (c *Controller) Reassign(now time.Time, id uint64, p controller.Partition, 
 	return c.effects()
 }
 
+// ChangeUser implements controller.Machine.
+func (c *Controller) ChangeUser(now time.Time, id uint64, change controller.UserChange) []controller.Effect {
+	c.begin(now)
+	c.change(change.Records, c.commandDone(id))
+	return c.effects()
+}
+
 // Failover implements controller.Machine: a leader that is gone is replaced without a command, so
 // all that is left to say is why nobody leads.
 func (c *Controller) Failover(now time.Time, id uint64, p controller.Partition) []controller.Effect {
