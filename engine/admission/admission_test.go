@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
@@ -121,4 +122,52 @@ func TestWhoMakesRoom(t *testing.T) {
 	greedy.Enter("b", func() { t.Error("b has one place") }).Begin()
 	require.NotNil(t, greedy.Enter("c", nil))
 	assert.Equal(t, 1, evicted, "one of those who hold more than half, though busy")
+}
+
+// When memory is waited for, whoever holds the most of it for nothing makes room; not who moves,
+// not who is kept, and nobody before half a second.
+func TestMemoryIsNotKeptForNothing(t *testing.T) {
+	now := time.Unix(0, 0)
+	places := admission.NewPlaces(10, func() time.Time { return now })
+	var ended []string
+	enter := func(name string) *admission.Place {
+		return places.Enter(name, func() { ended = append(ended, name) })
+	}
+	idle, small, large, moving, peer := enter("idle"), enter("small"), enter("large"), enter("moving"), enter("peer")
+	_ = idle
+	peer.Keep()
+	peer.Hold(admission.Out, 1<<40)
+	small.Hold(admission.In, 10)
+	large.Hold(admission.Out, 1000)
+	moving.Hold(admission.Out, 1<<30)
+	now = now.Add(499 * time.Millisecond)
+	assert.False(t, places.Relieve())
+	_, err := moving.Writer(io.Discard).Write(make([]byte, 1<<20))
+	require.NoError(t, err)
+	now = now.Add(time.Millisecond)
+	assert.True(t, places.Relieve())
+	assert.True(t, places.Relieve())
+	assert.False(t, places.Relieve())
+	assert.Equal(t, []string{"large", "small"}, ended)
+
+	// What came in counts, and a connection that waits for nobody holds nothing.
+	moving.Hold(admission.Out, 0)
+	slow, fast := enter("slow"), enter("fast")
+	slow.Hold(admission.In, 1)
+	fast.Hold(admission.In, 1)
+	_, err = io.Copy(io.Discard, slow.Reader(strings.NewReader(strings.Repeat("x", 5000))))
+	require.NoError(t, err)
+	_, err = io.Copy(io.Discard, fast.Reader(strings.NewReader("x")))
+	require.NoError(t, err)
+	now = now.Add(time.Second)
+	assert.True(t, places.Relieve())
+	fast.Hold(admission.In, 0)
+	assert.False(t, places.Relieve())
+	assert.Equal(t, []string{"large", "small", "slow"}, ended)
+
+	// A pool asks for relief while somebody waits.
+	pool := admission.NewMemory(100)
+	pool.Relief(func() { pool.Give(60) })
+	require.NoError(t, pool.Take(t.Context(), 60, 0))
+	require.NoError(t, pool.Take(t.Context(), 60, time.Minute))
 }

@@ -13,6 +13,9 @@ import (
 type Memory struct {
 	size int64
 
+	// relieve is called now and then while somebody waits for memory.
+	relieve func()
+
 	mu    sync.Mutex
 	free  int64 // below zero where Use took more than there was
 	freed chan struct{}
@@ -22,6 +25,13 @@ type Memory struct {
 func NewMemory(size int64) *Memory {
 	return &Memory{size: size, free: size, freed: make(chan struct{})}
 }
+
+// Relief has a function called while somebody waits for memory: it may have others give theirs
+// back. It is set before the pool is used.
+func (m *Memory) Relief(relieve func()) { m.relieve = relieve }
+
+// relieveEvery is how often.
+const relieveEvery = 100 * time.Millisecond
 
 // TooMuchError: somebody asks for more than there is in all.
 type TooMuchError struct{ Wanted, Size int64 }
@@ -41,7 +51,7 @@ func (m *Memory) Take(ctx context.Context, n int64, patience time.Duration) erro
 	if n > m.size {
 		return &TooMuchError{Wanted: n, Size: m.size}
 	}
-	var over <-chan time.Time
+	var over, again <-chan time.Time
 	for {
 		m.mu.Lock()
 		if m.free >= n {
@@ -56,8 +66,16 @@ func (m *Memory) Take(ctx context.Context, n int64, patience time.Duration) erro
 			defer timer.Stop()
 			over = timer.C
 		}
+		if again == nil && m.relieve != nil {
+			ticker := time.NewTicker(relieveEvery)
+			defer ticker.Stop()
+			again = ticker.C
+			m.relieve()
+		}
 		select {
 		case <-freed:
+		case <-again:
+			m.relieve()
 		case <-over:
 			return ErrBusy
 		case <-ctx.Done():
@@ -69,10 +87,13 @@ func (m *Memory) Take(ctx context.Context, n int64, patience time.Duration) erro
 // TryTake takes at most n bytes, as many as are free, and returns how many.
 func (m *Memory) TryTake(n int64) int64 {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	n = max(0, min(n, m.free))
-	m.free -= n
-	return n
+	got := max(0, min(n, m.free))
+	m.free -= got
+	m.mu.Unlock()
+	if got == 0 && n > 0 && m.relieve != nil {
+		m.relieve()
+	}
+	return got
 }
 
 // Use takes n bytes that are in use already, whether they are free or not.

@@ -27,13 +27,16 @@ type Place struct {
 	evict   func()
 	kept    bool
 	under   int // way: requests
+	spoken  bool
 	quiet   time.Time
 	gone    bool
+	flows   [2]flow // by direction
 }
 
 // Enter takes a place for a connection from an address. Where all are taken, the connection
 // that has had nothing under way for the longest makes room, of those that come from the
-// address with the most places: its evict is called, and must end it without waiting. Where
+// address with the most places, and one that has never asked for anything before one that
+// has: its evict is called, and must end it without waiting. Where
 // each has something under way, an address that holds more than half of the places loses one
 // all the same. Enter returns nil where nobody makes room.
 func (p *Places) Enter(address string, evict func()) *Place {
@@ -66,7 +69,12 @@ func (p *Places) victim() (v *Place) {
 			}
 		case v == nil, p.of[q.address] > p.of[v.address]:
 			v = q
-		case p.of[q.address] == p.of[v.address] && q.quiet.Before(v.quiet):
+		case p.of[q.address] < p.of[v.address]:
+		case q.spoken != v.spoken:
+			if v.spoken {
+				v = q
+			}
+		case q.quiet.Before(v.quiet):
 			v = q
 		}
 	}
@@ -103,6 +111,7 @@ func (q *Place) Begin() {
 	q.places.mu.Lock()
 	defer q.places.mu.Unlock()
 	q.under++
+	q.spoken = true
 }
 
 // End is what ends Begin.

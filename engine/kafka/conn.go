@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -21,14 +22,16 @@ type conn struct {
 	net   net.Conn
 	place *admission.Place
 	in    *bufio.Reader
-	out   chan *slot // replies, in the order of their requests
-	name  string     // the client's id, as it last gave it
+	owed  atomic.Int64 // bytes of replies that are not written yet
+	out   chan *slot   // replies, in the order of their requests
+	name  string       // the client's id, as it last gave it
 	host  string
 
 	user      string                    // who has proved to be whom
 	mechanism string                    // of the SASL exchange under way
 	scram     *scram.ServerConversation // likewise, where the password is not said
 	listener  string                    // the name of the endpoints that its clients are told
+	spoken    bool                      // a request came
 	trusted   bool                      // it need prove nothing, or has
 }
 
@@ -68,17 +71,19 @@ func (c *conn) serve() error {
 
 // write sends replies in the order of their requests.
 func (c *conn) write() (failed error) {
-	w := bufio.NewWriterSize(c.net, 64<<10)
+	w := bufio.NewWriterSize(c.place.Writer(c.net), 64<<10)
 	for s := range c.out {
 		<-s.ready
 		if failed == nil && s.frame != nil {
 			_ = c.net.SetWriteDeadline(time.Now().Add(c.f.cfg.RequestTimeout))
+			c.place.Hold(admission.Out, max(1, c.owed.Load()))
 			if _, err := w.Write(s.frame); err != nil {
 				failed = err
 			}
 		}
 		if failed == nil && (len(c.out) == 0 || s.fatal != nil) {
 			failed = w.Flush()
+			c.place.Hold(admission.Out, 0)
 		}
 		if failed == nil {
 			failed = s.fatal
@@ -87,6 +92,7 @@ func (c *conn) write() (failed error) {
 			c.net.Close() // and the reader notices
 		}
 		c.f.cfg.Memory.Give(s.bytes)
+		c.owed.Add(-int64(len(s.frame)))
 		c.place.End()
 		s.frame = nil
 		close(s.done)
@@ -110,7 +116,7 @@ func (c *conn) read() error {
 			c.f.cfg.Memory.Give(held)
 			return err
 		}
-		c.name = h.client
+		c.name, c.spoken = h.client, true
 		c.f.count(h.key)
 		if err := c.begin(h, held); err != nil {
 			return err
@@ -136,7 +142,9 @@ func (c *conn) frame() (body []byte, held int64, err error) {
 	if kmsg.Key(int16(binary.BigEndian.Uint16(key))) != kmsg.Produce && n > maxPlainRequest {
 		return nil, 0, fmt.Errorf("kafka: a request of %d bytes that is no produce; the limit is %d", n, maxPlainRequest)
 	}
-	return c.f.cfg.Memory.Read(c.f.ctx, c.in, n, c.f.cfg.RequestTimeout)
+	c.place.Hold(admission.In, 1)
+	defer c.place.Hold(admission.In, 0)
+	return c.f.cfg.Memory.Read(c.f.ctx, c.place.Reader(c.in), n, c.f.cfg.RequestTimeout)
 }
 
 // header is a request's.
@@ -206,6 +214,7 @@ func (c *conn) begin(h header, held int64) error {
 	reply := func(resp kmsg.Response) {
 		if resp != nil {
 			s.frame = encode(h, resp)
+			c.owed.Add(int64(len(s.frame)))
 			s.bytes += c.f.replyMemory(resp, len(s.frame))
 		}
 		close(s.ready)

@@ -82,6 +82,9 @@ func New(cfg Config) *Front {
 	return f
 }
 
+// Relieve ends a connection that holds memory for nothing; see admission.Places.
+func (f *Front) Relieve() bool { return f.places.Relieve() }
+
 // Serve serves the connections that a listener accepts until it is closed.
 func (f *Front) Serve(ln net.Listener) error { return f.ServeAs(ln, EndpointName) }
 
@@ -138,7 +141,7 @@ func (f *Front) welcome(nc net.Conn, name string) {
 
 // patience is how long a connection may say nothing: one that has to prove who it is, not long.
 func (f *Front) patience(c *conn) time.Duration {
-	if c.trusted {
+	if c.trusted && c.spoken {
 		return f.cfg.IdleTimeout
 	}
 	return min(f.cfg.IdleTimeout, 10*time.Second)

@@ -167,7 +167,7 @@ func TestIdempotentProducer(t *testing.T) {
 		resp, err := c.Broker(1).Request(soon(t), q)
 		require.NoError(t, err)
 		rp := resp.(*kmsg.ProduceResponse).Topics[0].Partitions[0]
-		if rp.ErrorCode == kerr.NotLeaderForPartition.Code { // it has just started
+		if rp.ErrorCode == kerr.NotLeaderForPartition.Code || rp.ErrorCode == kerr.LeaderNotAvailable.Code { // it has just started
 			time.Sleep(10 * time.Millisecond)
 			return produce(sequence, epoch, values...)
 		}

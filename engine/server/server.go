@@ -64,6 +64,11 @@ func Open(cfg Config) (*Server, error) {
 		b.stop()
 		return nil, err
 	}
+	b.memory.Relief(func() {
+		if !b.places.Relieve() {
+			b.kafka.Relieve()
+		}
+	})
 	b.kafka = kafka.New(kafka.Config{
 		Service: b.service, Logger: cfg.Logger, Token: cfg.Token, Authenticate: cfg.Authenticate, TLS: cfg.ServerTLS, AutoCreate: cfg.AutoCreate, Partitions: cfg.Partitions,
 		MaxConnections: cfg.MaxConnections, Memory: b.memory, IdleTimeout: cfg.IdleTimeout, RequestTimeout: cfg.RequestTimeout,

@@ -12,6 +12,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"logbook/engine/admission"
@@ -32,6 +33,7 @@ type session struct {
 	listener      string           // the endpoint by which it came; "": the one that peers use too
 	peer          replica.BrokerID // set by a peer's hello
 	authenticated bool             // hello was said with the token, or need not be
+	spoken        bool             // a request came
 	explained     bool             // the other side is told why the connection ends
 	place         *admission.Place
 	slots         chan struct{}  // requests under way
@@ -39,6 +41,7 @@ type session struct {
 	closing       sync.Once
 	ended         chan struct{} // everything is answered, and the connection closed
 
+	owed   atomic.Int64 // bytes of replies that are not written yet
 	mu     sync.Mutex
 	outbox [][]byte // replies, for which memory was taken
 	posted chan struct{}
@@ -49,7 +52,7 @@ type session struct {
 // before one of them is answered.
 const maxPipelined = 256
 
-// strangerTimeout is how long a connection may take to prove who it is.
+// strangerTimeout is how long a connection may take to ask for something, and to prove who it is.
 const strangerTimeout = 10 * time.Second
 
 // growth is how much memory a request takes when it is read, beyond its bytes: an empty
@@ -222,7 +225,10 @@ func (s *session) next() (err error) {
 	}
 	limit, patience := s.b.cfg.MaxFrame, s.b.cfg.IdleTimeout
 	if !s.authenticated {
-		limit, patience = 4096, min(patience, strangerTimeout)
+		limit = 4096
+	}
+	if !s.authenticated || !s.spoken {
+		patience = min(patience, strangerTimeout)
 	}
 	_ = s.net.SetReadDeadline(time.Now().Add(patience))
 	n, err := wire.ReadLength(s.net, limit)
@@ -230,7 +236,9 @@ func (s *session) next() (err error) {
 		return s.explain(err)
 	}
 	_ = s.net.SetReadDeadline(time.Now().Add(s.b.cfg.RequestTimeout))
-	body, held, err := s.b.memory.Read(s.drainCtx, s.net, int64(n), 0)
+	s.place.Hold(admission.In, 1)
+	body, held, err := s.b.memory.Read(s.drainCtx, s.place.Reader(s.net), int64(n), 0)
+	s.place.Hold(admission.In, 0)
 	release := sync.OnceFunc(func() { s.b.memory.Give(held) })
 	defer func() {
 		if !begun {
@@ -252,7 +260,7 @@ func (s *session) next() (err error) {
 	if !s.authenticated && e.Type != "hello" && e.Type != "vouch" {
 		return s.explain(&wire.Error{Code: wire.Unauthorized, Message: "say hello with the token first"})
 	}
-	begun = true
+	begun, s.spoken = true, true
 	s.work.Add(1)
 	s.place.Begin()
 	s.b.counters.request(e.Type)
@@ -366,6 +374,7 @@ func (s *session) reply(id uint64, kind string, payload any) {
 	}
 	s.work.Add(1)
 	s.b.memory.Use(int64(len(frame)))
+	s.owed.Add(int64(len(frame)))
 	s.mu.Lock()
 	s.outbox = append(s.outbox, frame)
 	s.mu.Unlock()
@@ -399,8 +408,9 @@ func (s *session) write() {
 			}
 		}
 		_ = s.net.SetWriteDeadline(time.Now().Add(s.b.cfg.RequestTimeout))
-		buffers := net.Buffers(slices.Clone(frames))
-		_, err := buffers.WriteTo(s.net)
+		s.place.Hold(admission.Out, s.owed.Load())
+		err := s.send(frames)
+		s.place.Hold(admission.Out, 0)
 		s.written(frames)
 		if err != nil {
 			s.close() // half a reply may be out, or the client does not read
@@ -408,9 +418,33 @@ func (s *session) write() {
 	}
 }
 
+// together is how many bytes of replies go to the system in one call.
+const together = 64 << 10
+
+// send writes frames.
+func (s *session) send(frames [][]byte) (err error) {
+	size := 0
+	for _, f := range frames {
+		size += len(f)
+	}
+	if size <= together {
+		buffers := net.Buffers(slices.Clone(frames))
+		_, err = buffers.WriteTo(s.net)
+		return err
+	}
+	w := s.place.Writer(s.net)
+	for _, f := range frames {
+		if _, err = w.Write(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // written gives back what replies took.
 func (s *session) written(frames [][]byte) {
 	for _, f := range frames {
+		s.owed.Add(-int64(len(f)))
 		s.b.memory.Give(int64(len(f)))
 		s.work.Done()
 	}

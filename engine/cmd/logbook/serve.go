@@ -54,6 +54,9 @@ LOGBOOK_BROKER_ID; the flag counts where both are given.`,
 		if os.Getenv("GOGC") == "" {
 			debug.SetGCPercent(gcPercent)
 		}
+		if os.Getenv("GOMEMLIMIT") == "" {
+			debug.SetMemoryLimit(memoryLimit)
+		}
 		return web.Run(cmd.Context(), s, s.NewLogger(cmd.ErrOrStderr()))
 	}
 	return cmd
@@ -63,6 +66,10 @@ LOGBOOK_BROKER_ID; the flag counts where both are given.`,
 // something else. What lives long is a few megabytes, and what comes and goes are requests:
 // with Go's 100, two large ones are a collection.
 const gcPercent = 400
+
+// memoryLimit is from which size of the heap on it is collected more often after all: three
+// times what requests and replies under way may take together.
+const memoryLimit = 768 << 20
 
 // settings reads flags, and where they say nothing, the environment.
 func settings(flags *pflag.FlagSet) (server.Settings, error) {
