@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	cell.Main(m, []*cell.Cell{
 		{Number: 2, Body: cell02, Source: "README.md:38", Want: "Kafka's clients are served at 127.0.0.1:…"},
 		{Number: 5, Body: cell05, Source: "README.md:92", Want: `> 00 00 00 0c 00 12 00 00 00 00 00 07 00 02 6d 65
-< 00 00 00 07 00 00 00 00 00 22 00 00 00 00 00 0b …
+< 00 00 00 07 00 00 …
 correlation id 7 error 0
 request 0 from version 0 to 11
 request 1 from version 4 to 16
