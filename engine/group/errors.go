@@ -13,6 +13,14 @@ var (
 	ErrRebalanceInProgress = errors.New("group: a rebalance is in progress; join again")
 	// ErrFencedInstance: another member has joined with the same instance id since.
 	ErrFencedInstance = errors.New("group: another member has taken this instance id over; stop")
+	// ErrFencedEpoch: the member's epoch is not the one it was given. Give everything up, and join again.
+	ErrFencedEpoch = errors.New("group: the member's epoch is over; give up what is assigned, and join again")
+	// ErrStaleEpoch: a commit, or a question, in an epoch that is not the member's any more.
+	ErrStaleEpoch = errors.New("group: the member is in another epoch by now; take the one of the last heartbeat")
+	// ErrUnreleasedInstance: a static member's place is still taken.
+	ErrUnreleasedInstance = errors.New("group: another member has this instance id; it must leave first, or its session end")
+	// ErrInvalidBeat: a heartbeat that lacks what it must say.
+	ErrInvalidBeat = errors.New("group: a heartbeat must name a member, and the first one a subscription, a rebalance timeout, and no partitions")
 	// ErrFull: the group has as many members as it may have.
 	ErrFull = fmt.Errorf("group: it has %d members, the limit; use several groups", MaxMembers)
 	// ErrTooMany: a coordinator has as many groups as it may have.
@@ -54,6 +62,16 @@ type UnknownAssignorError struct{ Name string }
 
 func (e *UnknownAssignorError) Error() string {
 	return fmt.Sprintf("group: no assignor %q: there are %q, %q and %q", e.Name, RoundRobin.Name(), Range.Name(), CooperativeSticky.Name())
+}
+
+// PatternError: a subscription's regular expression is none.
+type PatternError struct {
+	Pattern string
+	Err     error
+}
+
+func (e *PatternError) Error() string {
+	return fmt.Sprintf("group: %q is no regular expression: %v", e.Pattern, e.Err)
 }
 
 // TimeoutError: a member asks for a timeout that is out of bounds.

@@ -68,7 +68,19 @@ func number(err error) int16 {
 		return kerr.RebalanceInProgress.Code
 	case errors.Is(err, group.ErrFencedInstance):
 		return kerr.FencedInstanceID.Code
-	case errors.Is(err, group.ErrInconsistentProtocol):
+	case errors.Is(err, group.ErrFencedEpoch):
+		return kerr.FencedMemberEpoch.Code
+	case errors.Is(err, group.ErrStaleEpoch):
+		return kerr.StaleMemberEpoch.Code
+	case errors.Is(err, group.ErrUnreleasedInstance):
+		return kerr.UnreleasedInstanceID.Code
+	case errors.Is(err, group.ErrInvalidBeat):
+		return kerr.InvalidRequest.Code
+	case is[*group.UnknownAssignorError](err):
+		return kerr.UnsupportedAssignor.Code
+	case is[*group.PatternError](err):
+		return kerr.InvalidRegularExpression.Code
+	case errors.Is(err, group.ErrInconsistentProtocol), errors.Is(err, service.ErrOtherProtocol):
 		return kerr.InconsistentGroupProtocol.Code
 	case errors.Is(err, group.ErrMemberIDRequired):
 		return kerr.MemberIDRequired.Code

@@ -192,7 +192,12 @@ func (c *conn) offsetFetch(q *kmsg.OffsetFetchRequest) *kmsg.OffsetFetchResponse
 			rg := kmsg.NewOffsetFetchResponseGroup()
 			rg.Group = g.Group
 			var found []committed
-			found, rg.ErrorCode = c.committed(g.Group, wanted, g.Topics == nil)
+			if q.Version >= 9 && g.MemberID != nil {
+				rg.ErrorCode = c.mayFetch(g.Group, *g.MemberID, g.MemberEpoch)
+			}
+			if rg.ErrorCode == 0 {
+				found, rg.ErrorCode = c.committed(g.Group, wanted, g.Topics == nil)
+			}
 			for _, x := range found {
 				if n := len(rg.Topics); n == 0 || rg.Topics[n-1].Topic != x.p.Topic {
 					t := kmsg.NewOffsetFetchResponseGroupTopic()
@@ -276,6 +281,9 @@ func (c *conn) describeGroups(q *kmsg.DescribeGroupsRequest) *kmsg.DescribeGroup
 		rg := kmsg.NewDescribeGroupsResponseGroup()
 		rg.Group = name
 		d, err := awaitErr(func(done func(service.ClassicGroup, error)) { c.f.svc.DescribeClassic(name, done) })
+		if err == nil && d.Consumer {
+			err = service.ErrNoGroup // of this protocol
+		}
 		if rg.ErrorCode = coordinatorNumber(err); err == nil {
 			rg.State, rg.ProtocolType, rg.Protocol = stateName(d), d.ProtocolType, d.Protocol
 			if d.Known && d.ProtocolType == "" {
@@ -307,7 +315,15 @@ func (c *conn) listGroups(q *kmsg.ListGroupsRequest) *kmsg.ListGroupsResponse {
 		if len(q.StatesFilter) > 0 && !slices.ContainsFunc(q.StatesFilter, func(s string) bool { return strings.EqualFold(s, state) }) {
 			continue
 		}
+		kind := "classic"
+		if g.Consumer {
+			kind = "consumer"
+		}
+		if len(q.TypesFilter) > 0 && !slices.ContainsFunc(q.TypesFilter, func(s string) bool { return strings.EqualFold(s, kind) }) {
+			continue
+		}
 		rg := kmsg.NewListGroupsResponseGroup()
+		rg.GroupType = kind
 		rg.Group, rg.ProtocolType, rg.GroupState = g.Name, g.ProtocolType, state
 		if rg.ProtocolType == "" {
 			rg.ProtocolType = "consumer"

@@ -18,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"logbook/engine/commitlog"
+	"logbook/engine/group"
 	"logbook/engine/kafka"
 	"logbook/engine/service"
 	"logbook/engine/vfs"
@@ -48,6 +49,7 @@ func (b *broker) open(address string) {
 	b.clock, b.quit = service.NewClock(), make(chan struct{})
 	b.svc, err = service.Open(service.Config{
 		ID: 1, Dir: "data", Log: commitlog.Options{FS: b.disk, SegmentBytes: 1 << 20}, GroupPartitions: 1, Wake: b.clock.Wake,
+		Consumers: group.ConsumerOptions{Interval: 200 * time.Millisecond},
 	})
 	require.NoError(b.t, err)
 	cfg := kafka.Config{Service: b.svc, AutoCreate: true, Partitions: 2}

@@ -35,7 +35,7 @@ func init() {
 		kmsg.LeaveGroup:                   {min: 0, max: 5, handle: on((*conn).leaveGroup)},
 		kmsg.SyncGroup:                    {min: 0, max: 5, handle: on((*conn).syncGroup)},
 		kmsg.DescribeGroups:               {min: 0, max: 5, handle: on((*conn).describeGroups)},
-		kmsg.ListGroups:                   {min: 0, max: 4, handle: on((*conn).listGroups)},
+		kmsg.ListGroups:                   {min: 0, max: 5, handle: on((*conn).listGroups)},
 		kmsg.SASLHandshake:                {min: 0, max: 1, strangers: true, handle: on((*conn).saslHandshake)},
 		kmsg.ApiVersions:                  {min: 0, max: 4, strangers: true, handle: on((*conn).apiVersions)},
 		kmsg.CreateTopics:                 {min: 2, max: 7, handle: on((*conn).createTopics)},
@@ -59,6 +59,8 @@ func init() {
 		kmsg.DescribeCluster:              {min: 0, max: 1, handle: on((*conn).describeCluster)},
 		kmsg.DescribeProducers:            {min: 0, max: 0, handle: on((*conn).describeProducers)},
 		kmsg.DescribeTopicPartitions:      {min: 0, max: 0, handle: on((*conn).describeTopicPartitions)},
+		kmsg.ConsumerGroupHeartbeat:       {min: 0, max: 1, handle: on((*conn).consumerHeartbeat)},
+		kmsg.ConsumerGroupDescribe:        {min: 0, max: 1, handle: on((*conn).describeConsumers)},
 	}
 }
 

@@ -12,8 +12,8 @@ import (
 // What members of groups ask whose protocol is Kafka's classic one: the members assign.
 // The coordinator, its partitions and the committed offsets are the same as for the others.
 
-// errOtherProtocol: a group has members of one protocol, and somebody came with the other.
-var errOtherProtocol = errors.New("service: the group has members that speak another protocol")
+// ErrOtherProtocol: a group has members of one protocol, and somebody came with the other.
+var ErrOtherProtocol = errors.New("service: the group has members that speak another protocol")
 
 // CommitNote is what a member stores beside an offset.
 type CommitNote struct {
@@ -104,8 +104,8 @@ func (s *Service) JoinClassic(name string, q group.ClassicJoin, done func(group.
 		}
 	}
 	s.classic(name, q.Member == "", func(h *hosted, err error) {
-		if err == nil && len(h.members()) > 0 {
-			err = errOtherProtocol
+		if err == nil && (len(h.members()) > 0 || !h.consumer.Idle()) {
+			err = ErrOtherProtocol
 		}
 		if err != nil {
 			done(group.ClassicReply{Err: err, Member: q.Member, Generation: -1})
@@ -171,9 +171,12 @@ func (s *Service) CommitClassic(name string, q group.ClassicRequest, offsets map
 			return
 		}
 		h.do(groupOp{fail: done, run: func() {
-			err := h.classic.CheckCommit(s.now(), q)
+			err := h.consumer.CheckEpoch(q.Member, q.Generation, slices.Collect(maps.Keys(offsets))...)
+			if h.consumer.Idle() {
+				err = h.classic.CheckCommit(s.now(), q)
+			}
 			if err == nil && len(h.members()) > 0 {
-				err = errOtherProtocol
+				err = ErrOtherProtocol
 			}
 			h.answerClassic(nil)
 			if err != nil || len(offsets) == 0 {
@@ -252,6 +255,7 @@ type ClassicGroup struct {
 	Protocol     string
 	Members      []group.ClassicMember
 	Known        bool // there is, or was, such a group
+	Consumer     bool // its members speak the protocol of KIP-848; DescribeConsumer describes them
 }
 
 // DescribeClassic describes a group that this broker coordinates.
@@ -272,6 +276,9 @@ func (s *Service) DescribeClassic(name string, done func(ClassicGroup, error)) {
 func (h *hosted) describeClassic() ClassicGroup {
 	d := ClassicGroup{Name: h.name, Known: true, State: h.classic.State(), Members: h.classic.Members()}
 	d.ProtocolType, d.Protocol = h.classic.Protocol()
+	if !h.consumer.Idle() {
+		d.State, d.ProtocolType, d.Protocol, d.Consumer = h.consumer.State(), "consumer", h.consumer.Assignor(), true
+	}
 	if own := h.members(); len(own) > 0 { // members that speak the JSON protocol
 		d.State, d.ProtocolType = h.machine.State(), "logbook"
 		for _, id := range slices.Sorted(maps.Keys(own)) {
@@ -313,7 +320,7 @@ var ErrNoGroup = errors.New("service: there is no such group")
 // Errors: ErrNoGroup, ErrGroupNotEmpty, NotCoordinator, BadRequest, Unavailable.
 func (s *Service) DeleteGroup(name string, done func(error)) {
 	s.inTurn(name, done, func(h *hosted) {
-		if !h.classic.Idle() || len(h.members()) > 0 {
+		if !h.classic.Idle() || !h.consumer.Idle() || len(h.members()) > 0 {
 			done(ErrGroupNotEmpty)
 			return
 		}
@@ -324,6 +331,7 @@ func (s *Service) DeleteGroup(name string, done func(error)) {
 		h.erase(records, done, func() {
 			h.sh.s.timers.stop(h.timer)
 			h.sh.s.timers.stop(h.classicTimer)
+			h.sh.s.timers.stop(h.consumerTimer)
 			delete(h.sh.groups, name)
 			queue := h.queue
 			h.queue = nil
@@ -346,7 +354,7 @@ func (s *Service) DeleteOffsets(name string, partitions []Partition, used func(m
 		members := h.classic.Members()
 		for _, p := range partitions {
 			switch {
-			case len(members) > 0 && used(members, p.Topic) || len(h.members()) > 0:
+			case len(members) > 0 && used(members, p.Topic) || h.consumer.Reads(p.Topic) || len(h.members()) > 0:
 				out[p] = ErrGroupNotEmpty
 			default:
 				out[p] = nil

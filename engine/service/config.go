@@ -37,6 +37,8 @@ type Config struct {
 	GroupPartitions int
 	// Retention is applied to each topic's partitions, now and then.
 	Retention commitlog.Retention
+	// Consumers configures groups whose members speak the protocol of KIP-848.
+	Consumers group.ConsumerOptions
 	// MaintainEvery is how often retention and compaction are looked at; 0 is 30 s.
 	MaintainEvery time.Duration
 

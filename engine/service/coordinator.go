@@ -345,7 +345,7 @@ func (sh *shard) host(name string) *hosted {
 	h := sh.groups[name]
 	if h == nil {
 		h = &hosted{sh: sh, name: name, machine: sh.s.cfg.Design.NewGroup(name, nil), committed: map[Partition]int64{}, replies: map[uint64]groupReply{},
-			classic: group.NewClassic(), classicReplies: map[uint64]func(group.ClassicReply){}, notes: map[Partition]CommitNote{}}
+			consumer: group.NewConsumer(sh.s.cfg.Consumers), classic: group.NewClassic(), classicReplies: map[uint64]func(group.ClassicReply){}, notes: map[Partition]CommitNote{}}
 		sh.groups[name] = h
 	}
 	return h
@@ -432,6 +432,8 @@ type hosted struct {
 	classic        *group.Classic // for members that speak Kafka's classic protocol
 	classicReplies map[uint64]func(group.ClassicReply)
 	classicTimer   *timer
+	consumer       *group.Consumer // for members that speak KIP-848's
+	consumerTimer  *timer
 	notes          map[Partition]CommitNote // beside committed, where there are any
 	storingNotes   map[Partition]NotedOffset
 	timer          *timer
@@ -470,6 +472,7 @@ func (h *hosted) end(err error) {
 		op.fail(err)
 	}
 	h.answerClassic(h.classic.End(err))
+	h.sh.s.timers.stop(h.consumerTimer)
 }
 
 // schedule sets the timer for the group's next tick.

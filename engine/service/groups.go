@@ -102,6 +102,10 @@ func (s *Service) Group(name string, r group.Request, done func(GroupReply, erro
 			done(GroupReply{}, err)
 			return
 		}
+		if r.Kind == group.Join && (!h.classic.Idle() || !h.consumer.Idle()) {
+			done(GroupReply{}, badRequest("group %q: its members speak another protocol, Kafka's; choose another group", name))
+			return
+		}
 		reply := func(out group.Reply) {
 			done(GroupReply{Member: out.Member, Generation: out.Generation, Partitions: out.Partitions, Epoch: sh.epoch}, s.fail(out.Err))
 		}
@@ -112,9 +116,10 @@ func (s *Service) Group(name string, r group.Request, done func(GroupReply, erro
 
 // drop takes out a group that came to nothing: of which nobody is a member, and nothing stored.
 func (sh *shard) drop(h *hosted) {
-	if !h.stored && !h.busy && len(h.queue) == 0 && h.machine.State() == group.Empty && h.machine.Generation() == 0 && len(h.committed) == 0 && h.classic.Idle() {
+	if !h.stored && !h.busy && len(h.queue) == 0 && h.machine.State() == group.Empty && h.machine.Generation() == 0 && len(h.committed) == 0 && h.classic.Idle() && h.consumer.Idle() {
 		sh.s.timers.stop(h.timer)
 		sh.s.timers.stop(h.classicTimer)
+		sh.s.timers.stop(h.consumerTimer)
 		delete(sh.groups, h.name)
 	}
 }
