@@ -24,21 +24,20 @@ var errAcks = &failure.Error{Code: failure.BadRequest, Message: "kafka: acks mus
 // clusterID is what clients are told the cluster is called.
 var clusterID = "logbook"
 
-// offsetsTopic is what Kafka's clients know the topic of groups as.
-const offsetsTopic = "__consumer_offsets"
-
 // topic finds a topic by the name that Kafka's clients use.
-func (c *conn) topic(name string) *metadata.Topic {
-	if name == offsetsTopic {
+func (c *conn) topic(name string) *metadata.Topic { return named(c.f.svc.Image(), name) }
+
+func named(image *metadata.Image, name string) *metadata.Topic {
+	if name == service.OffsetsTopic {
 		name = service.GroupsTopic
 	}
-	return c.f.svc.Image().Topic(name)
+	return image.Topic(name)
 }
 
 // shown is the name by which Kafka's clients know a topic.
 func shown(name string) string {
 	if name == service.GroupsTopic {
-		return offsetsTopic
+		return service.OffsetsTopic
 	}
 	return name
 }

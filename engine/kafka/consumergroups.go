@@ -35,7 +35,7 @@ func (c *conn) consumerHeartbeat(q *kmsg.ConsumerGroupHeartbeatRequest) *kmsg.Co
 			continue // it was deleted, and nobody else can be given it
 		}
 		for _, p := range t.Partitions {
-			beat.Owned = append(beat.Owned, group.Partition{Topic: known.Name, ID: int(p)})
+			beat.Owned = append(beat.Owned, group.Partition{Topic: shown(known.Name), ID: int(p)})
 		}
 	}
 	o, err := awaitErr(func(done func(group.ConsumerReply, error)) { c.f.svc.HeartbeatConsumer(q.Group, beat, done) })
@@ -48,7 +48,7 @@ func (c *conn) consumerHeartbeat(q *kmsg.ConsumerGroupHeartbeatRequest) *kmsg.Co
 		r.Assignment = new(kmsg.ConsumerGroupHeartbeatResponseAssignment)
 		r.Assignment.Topics = []kmsg.ConsumerGroupHeartbeatResponseAssignmentTopic{}
 		for name, parts := range byTopic(o.Assigned) {
-			if t := image.Topic(name); t != nil {
+			if t := named(image, name); t != nil {
 				x := kmsg.NewConsumerGroupHeartbeatResponseAssignmentTopic()
 				x.TopicID, x.Partitions = t.ID, parts
 				r.Assignment.Topics = append(r.Assignment.Topics, x)
@@ -116,7 +116,7 @@ func assignment(image *metadata.Image, ps []group.Partition) kmsg.Assignment {
 	for name, parts := range byTopic(ps) {
 		x := kmsg.NewAssignmentTopicPartition()
 		x.Topic, x.Partitions = name, parts
-		if t := image.Topic(name); t != nil {
+		if t := named(image, name); t != nil {
 			x.TopicID = t.ID
 		}
 		out.TopicPartitions = append(out.TopicPartitions, x)

@@ -1,8 +1,6 @@
 package service
 
 import (
-	"slices"
-
 	"logbook/engine/group"
 	"logbook/engine/metadata"
 )
@@ -10,14 +8,31 @@ import (
 // What members of groups ask that speak the protocol of KIP-848: the coordinator assigns, in
 // heartbeats. Commits are those of the classic protocol, with a member's epoch.
 
-// topicsOf is what there is to subscribe to, as an image has it.
+// OffsetsTopic is what Kafka's clients call GroupsTopic.
+const OffsetsTopic = "__consumer_offsets"
+
+// topicsOf is what there is to subscribe to, as an image has it, with the names that Kafka's
+// clients use.
 type topicsOf struct{ image *metadata.Image }
 
-func (t topicsOf) Names() []string {
-	return slices.DeleteFunc(t.image.Topics(), IsInternal)
+func (t topicsOf) Names() (out []string) {
+	for _, name := range t.image.Topics() {
+		if name == GroupsTopic {
+			name = OffsetsTopic
+		}
+		if t.Count(name) > 0 {
+			out = append(out, name)
+		}
+	}
+	return out
 }
 
 func (t topicsOf) Count(name string) int {
+	if name == OffsetsTopic {
+		if topic := t.image.Topic(GroupsTopic); topic != nil {
+			return len(topic.Partitions)
+		}
+	}
 	if topic := t.image.Topic(name); topic != nil && !IsInternal(name) {
 		return len(topic.Partitions)
 	}
