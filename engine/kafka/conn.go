@@ -31,8 +31,9 @@ type conn struct {
 	mechanism string                    // of the SASL exchange under way
 	scram     *scram.ServerConversation // likewise, where the password is not said
 	listener  string                    // the name of the endpoints that its clients are told
-	spoken    bool                      // a request came
-	trusted   bool                      // it need prove nothing, or has
+	session   *fetchSession
+	spoken    bool // a request came
+	trusted   bool // it need prove nothing, or has
 }
 
 // slot is the place of a reply.

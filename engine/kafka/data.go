@@ -107,10 +107,16 @@ const maxFetch = 50 << 20
 
 func (c *conn) fetch(q *kmsg.FetchRequest) *kmsg.FetchResponse {
 	r := q.ResponseKind().(*kmsg.FetchResponse)
-	if q.SessionID != 0 && q.SessionEpoch > 0 { // none was ever given out
-		r.ErrorCode = kerr.FetchSessionIDNotFound.Code
+	incremental, code := c.openSession(q)
+	if code != 0 {
+		r.ErrorCode = code
 		return r
 	}
+	defer func() {
+		if c.session != nil {
+			c.session.answer(r, incremental)
+		}
+	}()
 	total := int(q.MaxBytes)
 	if q.Version < 3 || total <= 0 || total > maxFetch {
 		total = maxFetch

@@ -57,6 +57,8 @@ type Front struct {
 	hurry  context.CancelFunc
 	counts [128]atomic.Int64 // requests, by key
 
+	sessions fetchSessions
+
 	mu     sync.Mutex
 	conns  map[*conn]bool
 	closed bool
@@ -128,6 +130,7 @@ func (f *Front) welcome(nc net.Conn, name string) {
 	go func() {
 		defer f.work.Done()
 		err := c.serve()
+		c.endSession()
 		nc.Close()
 		c.place.Leave()
 		f.mu.Lock()
