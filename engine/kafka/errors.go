@@ -34,7 +34,7 @@ func number(err error) int16 {
 		return kerr.OffsetNotAvailable.Code
 	case is[*commitlog.PoisonedError](err), is[*node.OpenReplicaError](err):
 		return kerr.KafkaStorageError.Code
-	case errors.Is(err, replica.ErrLeadershipLost), errors.Is(err, node.ErrClosed), errors.Is(err, service.ErrClosed):
+	case errors.Is(err, replica.ErrLeadershipLost), errors.Is(err, node.ErrClosed), errors.Is(err, node.ErrOpening), errors.Is(err, service.ErrClosed):
 		return kerr.NotLeaderForPartition.Code
 	case is[*service.ReassignmentError](err):
 		return kerr.InvalidReplicaAssignment.Code

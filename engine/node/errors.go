@@ -12,6 +12,9 @@ import (
 // ErrClosed: the node or cluster was closed.
 var ErrClosed = errors.New("node: closed; open it again")
 
+// ErrOpening: a replica's log is being opened.
+var ErrOpening = errors.New("node: the replica's log is being opened; try again")
+
 // NoReplicaError: a broker holds no replica of a partition.
 type NoReplicaError struct {
 	Partition Partition

@@ -173,14 +173,14 @@ func (n *Node) driver(p Partition, create bool) *replicaDriver {
 	case d.log != nil:
 	case closed:
 		d.broken = ErrClosed
-	case d.broken == nil || create:
+	case d.broken == ErrOpening || create:
 		d.open(create)
 	}
 	return d
 }
 
 func (n *Node) newDriver(p Partition) *replicaDriver {
-	return &replicaDriver{node: n, partition: p, waiting: map[uint64]func(error){}, quit: make(chan struct{}), due: noDeadline}
+	return &replicaDriver{node: n, partition: p, broken: ErrOpening, waiting: map[uint64]func(error){}, quit: make(chan struct{}), due: noDeadline}
 }
 
 // lookup returns the driver of a replica that this node has.

@@ -267,3 +267,24 @@ func TestAppendsBesideRoleChanges(t *testing.T) {
 	assert.Empty(t, at, "acknowledged, and not in the log")
 	require.NoError(t, n.Close())
 }
+
+// Whoever asks about a replica while its log is being opened is told so.
+func TestAskedWhileOpening(t *testing.T) {
+	n := alone(t, vfs.NewMem())
+	defer n.Close()
+	for i := range 200 {
+		p := topic.Partition{Topic: "t", ID: i}
+		ready, done := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(done)
+			close(ready)
+			for !n.Usable(p) {
+				n.Report(p)
+				_, _ = n.Status(p)
+			}
+		}()
+		<-ready
+		require.NoError(t, n.Create(p))
+		<-done
+	}
+}

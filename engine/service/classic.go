@@ -320,7 +320,7 @@ var ErrNoGroup = errors.New("service: there is no such group")
 // Errors: ErrNoGroup, ErrGroupNotEmpty, NotCoordinator, BadRequest, Unavailable.
 func (s *Service) DeleteGroup(name string, done func(error)) {
 	s.inTurn(name, done, func(h *hosted) {
-		if !h.classic.Idle() || !h.consumer.Idle() || len(h.members()) > 0 {
+		if h.isKafkas() || len(h.members()) > 0 {
 			done(ErrGroupNotEmpty)
 			return
 		}
@@ -329,9 +329,7 @@ func (s *Service) DeleteGroup(name string, done func(error)) {
 			records = append(records, offsetTombstone(name, p))
 		}
 		h.erase(records, done, func() {
-			h.sh.s.timers.stop(h.timer)
-			h.sh.s.timers.stop(h.classicTimer)
-			h.sh.s.timers.stop(h.consumerTimer)
+			h.stopTimers()
 			delete(h.sh.groups, name)
 			queue := h.queue
 			h.queue = nil

@@ -65,6 +65,15 @@ func (s *Service) HeartbeatConsumer(name string, q group.ConsumerBeat, done func
 	})
 }
 
+// isKafkas reports whether a group has members that speak one of Kafka's protocols.
+func (h *hosted) isKafkas() bool { return !h.classic.Idle() || !h.consumer.Idle() }
+
+func (h *hosted) stopTimers() {
+	for _, t := range []*timer{h.timer, h.classicTimer, h.consumerTimer} {
+		h.sh.s.timers.stop(t)
+	}
+}
+
 // scheduleConsumer sets the timer for the next tick.
 func (h *hosted) scheduleConsumer() {
 	h.sh.s.timers.stop(h.consumerTimer)

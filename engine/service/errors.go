@@ -127,7 +127,7 @@ func codeOf(err error) Code {
 	case is[*topic.NameError](err), is[*topic.CountError](err), is[*topic.PartitionerError](err), is[*topic.FewerError](err), is[*topic.SettingError](err), is[*record.FrameError](err), is[*controller.BrokerError](err),
 		is[*consumer.NegativeOffsetError](err), is[*consumer.CommitBeyondEndError](err), is[*group.AssignorMismatchError](err), is[*group.UnknownAssignorError](err),
 		is[*group.TimeoutError](err), errors.Is(err, group.ErrFull), errors.Is(err, group.ErrTooMany), is[*group.NotOwnerError](err), errors.Is(err, commitlog.ErrEmptyAppend), errors.Is(err, controller.ErrNoCommands),
-		is[*controller.UnknownUserError](err), is[*controller.UsersError](err), is[*metadata.MechanismError](err), is[*metadata.IterationsError](err),
+		errors.Is(err, ErrOtherProtocol), is[*controller.UnknownUserError](err), is[*controller.UsersError](err), is[*metadata.MechanismError](err), is[*metadata.IterationsError](err),
 		is[*controller.ReassignmentError](err), errors.Is(err, controller.ErrNotMoving), errors.Is(err, controller.ErrNoReassignment):
 		return BadRequest
 	case is[*commitlog.CorruptionError](err), is[*node.CorruptReplicaError](err), is[*node.MissingReplicaError](err), is[*metadata.DamageError](err):
@@ -144,7 +144,7 @@ func codeOf(err error) Code {
 		return LeaderAvailable
 	case is[*controller.NoEligibleReplicaError](err):
 		return NoEligible
-	case errors.Is(err, ErrClosed), errors.Is(err, node.ErrClosed), errors.Is(err, node.ErrAbandoned), is[*controller.BusyError](err), is[*controller.NoControllerError](err), is[*controller.UnsureError](err), errors.Is(err, replica.ErrLeadershipLost), errors.Is(err, replica.ErrSuperseded),
+	case errors.Is(err, ErrClosed), errors.Is(err, node.ErrClosed), errors.Is(err, node.ErrOpening), errors.Is(err, node.ErrAbandoned), is[*controller.BusyError](err), is[*controller.NoControllerError](err), is[*controller.UnsureError](err), errors.Is(err, replica.ErrLeadershipLost), errors.Is(err, replica.ErrSuperseded),
 		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), is[*commitlog.PoisonedError](err), is[*metadata.UnsettledError](err),
 		is[*replica.UnreachableError](err), is[*controller.UnreachableError](err), is[*replica.RefusedError](err), is[*node.OffsetNotAvailableError](err),
 		is[*node.OpenReplicaError](err):

@@ -98,12 +98,11 @@ func (s *Service) Group(name string, r group.Request, done func(GroupReply, erro
 			return
 		}
 		h, err := sh.hostFor(name)
+		if err == nil && r.Kind == group.Join && h.isKafkas() {
+			err = s.fail(ErrOtherProtocol)
+		}
 		if err != nil {
 			done(GroupReply{}, err)
-			return
-		}
-		if r.Kind == group.Join && (!h.classic.Idle() || !h.consumer.Idle()) {
-			done(GroupReply{}, badRequest("group %q: its members speak another protocol, Kafka's; choose another group", name))
 			return
 		}
 		reply := func(out group.Reply) {
@@ -116,10 +115,8 @@ func (s *Service) Group(name string, r group.Request, done func(GroupReply, erro
 
 // drop takes out a group that came to nothing: of which nobody is a member, and nothing stored.
 func (sh *shard) drop(h *hosted) {
-	if !h.stored && !h.busy && len(h.queue) == 0 && h.machine.State() == group.Empty && h.machine.Generation() == 0 && len(h.committed) == 0 && h.classic.Idle() && h.consumer.Idle() {
-		sh.s.timers.stop(h.timer)
-		sh.s.timers.stop(h.classicTimer)
-		sh.s.timers.stop(h.consumerTimer)
+	if !h.stored && !h.busy && len(h.queue) == 0 && h.machine.State() == group.Empty && h.machine.Generation() == 0 && len(h.committed) == 0 && !h.isKafkas() {
+		h.stopTimers()
 		delete(sh.groups, h.name)
 	}
 }
