@@ -59,6 +59,8 @@ func init() {
 		kmsg.DescribeCluster:              {min: 0, max: 1, handle: on((*conn).describeCluster)},
 		kmsg.DescribeProducers:            {min: 0, max: 0, handle: on((*conn).describeProducers)},
 		kmsg.DescribeTopicPartitions:      {min: 0, max: 0, handle: on((*conn).describeTopicPartitions)},
+		kmsg.DescribeClientQuotas:         {min: 0, max: 1, handle: on((*conn).describeQuotas)},
+		kmsg.ListConfigResources:          {min: 0, max: 1, handle: on((*conn).listConfigResources)},
 		kmsg.ConsumerGroupHeartbeat:       {min: 0, max: 1, handle: on((*conn).consumerHeartbeat)},
 		kmsg.ConsumerGroupDescribe:        {min: 0, max: 1, handle: on((*conn).describeConsumers)},
 	}

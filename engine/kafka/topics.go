@@ -134,6 +134,29 @@ func (c *conn) assigned(all []kmsg.CreateTopicsRequestTopicReplicaAssignment) (p
 	return len(all), replication, 0
 }
 
+// listConfigResources lists what has settings: topics and brokers. Of clients' metrics there
+// are none, which is all that version 0 asks for.
+func (c *conn) listConfigResources(q *kmsg.ListConfigResourcesRequest) *kmsg.ListConfigResourcesResponse {
+	r := q.ResponseKind().(*kmsg.ListConfigResourcesResponse)
+	if q.Version == 0 {
+		return r
+	}
+	list := func(kind kmsg.ConfigResourceType, name string) {
+		if len(q.ResourceTypes) == 0 || slices.Contains(q.ResourceTypes, int8(kind)) {
+			x := kmsg.NewListConfigResourcesResponseConfigResource()
+			x.Name, x.Type = name, int8(kind)
+			r.ConfigResources = append(r.ConfigResources, x)
+		}
+	}
+	for _, name := range c.f.svc.Image().Topics() {
+		list(kmsg.ConfigResourceTypeTopic, shown(name))
+	}
+	for _, b := range c.f.svc.Brokers() {
+		list(kmsg.ConfigResourceTypeBroker, strconv.Itoa(int(b.ID)))
+	}
+	return r
+}
+
 func (c *conn) change(change service.TopicChange) error {
 	return await(func(done func(error)) { c.f.svc.ChangeTopic(change, done) })
 }

@@ -56,6 +56,13 @@ func (c *conn) describeUsers(q *kmsg.DescribeUserSCRAMCredentialsRequest) *kmsg.
 	return r
 }
 
+// describeQuotas says that there are none: tools that describe a user ask for both.
+func (c *conn) describeQuotas(q *kmsg.DescribeClientQuotasRequest) *kmsg.DescribeClientQuotasResponse {
+	r := q.ResponseKind().(*kmsg.DescribeClientQuotasResponse)
+	r.Entries = []kmsg.DescribeClientQuotasResponseEntry{}
+	return r
+}
+
 // alterUsers gives users passwords, which come hashed, and takes them away (KIP-554).
 func (c *conn) alterUsers(q *kmsg.AlterUserSCRAMCredentialsRequest) *kmsg.AlterUserSCRAMCredentialsResponse {
 	r := q.ResponseKind().(*kmsg.AlterUserSCRAMCredentialsResponse)

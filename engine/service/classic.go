@@ -276,7 +276,7 @@ func (s *Service) DescribeClassic(name string, done func(ClassicGroup, error)) {
 func (h *hosted) describeClassic() ClassicGroup {
 	d := ClassicGroup{Name: h.name, Known: true, State: h.classic.State(), Members: h.classic.Members()}
 	d.ProtocolType, d.Protocol = h.classic.Protocol()
-	if !h.consumer.Idle() {
+	if h.consumer.Epoch() > 0 && h.classic.Idle() { // also when the last has left
 		d.State, d.ProtocolType, d.Protocol, d.Consumer = h.consumer.State(), "consumer", h.consumer.Assignor(), true
 	}
 	if own := h.members(); len(own) > 0 { // members that speak the JSON protocol
