@@ -93,7 +93,7 @@ func (l *Log) Capabilities() Capabilities {
 //	kafka-lite://data                           kafka-lite's directory; only read
 //
 // Brokers may be followed by ?tls=true, and ca=FILE with the certificates of those who sign
-// theirs; Kafka also by sasl=plain, scram-sha-256 or scram-sha-512 (plain where a user is
+// theirs, and cert=FILE&key=FILE, where the brokers ask for one; Kafka also by sasl=plain, scram-sha-256 or scram-sha-512 (plain where a user is
 // given and nothing is said). Connections are made when there is something to ask.
 //
 // Errors: what is wrong with the address; for a directory, those of engine.Open.
@@ -181,7 +181,7 @@ func parse(where string) (a address, err error) {
 	}
 	a.user = u.User.Username()
 	a.password, _ = u.User.Password()
-	known := []string{"tls", "ca"}
+	known := []string{"tls", "ca", "cert", "key"}
 	if u.Scheme == string(Kafka) {
 		known = append(known, "sasl")
 	}
@@ -193,7 +193,10 @@ func parse(where string) (a address, err error) {
 	}
 	switch use := q.Get("tls"); {
 	case use == "true" || use == "" && q.Get("ca") != "":
-		if a.tls, err = server.ClientTLS(q.Get("ca")); err != nil {
+		if a.tls, err = server.ClientTLS(q.Get("ca")); err == nil {
+			err = server.WithCertificate(a.tls, q.Get("cert"), q.Get("key"))
+		}
+		if err != nil {
 			return a, err
 		}
 	case use != "" && use != "false":

@@ -119,6 +119,9 @@ func (s Settings) Config(logger *slog.Logger) (Config, error) {
 	if (s.TLSCert == "") != (s.TLSKey == "") {
 		return c, fmt.Errorf("server: LOGBOOK_TLS_CERT and LOGBOOK_TLS_KEY go together")
 	}
+	if s.TLSCert == "" && s.TLSClientCA != "" {
+		return c, fmt.Errorf("server: LOGBOOK_TLS_CLIENT_CA asks for clients' certificates, and there is no TLS without LOGBOOK_TLS_CERT and LOGBOOK_TLS_KEY")
+	}
 	if s.TLSCert == "" {
 		return c, nil
 	}
@@ -127,24 +130,50 @@ func (s Settings) Config(logger *slog.Logger) (Config, error) {
 		return c, fmt.Errorf("server: LOGBOOK_TLS_CERT and LOGBOOK_TLS_KEY: %w", err)
 	}
 	c.ServerTLS = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
-	c.PeerTLS, err = ClientTLS(s.TLSCA)
+	if s.TLSClientCA != "" {
+		if c.ServerTLS.ClientCAs, err = signers(s.TLSClientCA); err != nil {
+			return c, err
+		}
+		c.ServerTLS.ClientAuth = tls.RequireAndVerifyClientCert
+	}
+	if c.PeerTLS, err = ClientTLS(s.TLSCA); err == nil {
+		c.PeerTLS.Certificates = c.ServerTLS.Certificates // for peers that ask for one
+	}
 	return c, err
 }
 
 // ClientTLS returns the configuration of who connects: it trusts the certificates signed
 // by those in a PEM file, or the system's if that is empty.
-func ClientTLS(file string) (*tls.Config, error) {
-	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
-	if file == "" {
-		return cfg, nil
+func ClientTLS(file string) (cfg *tls.Config, err error) {
+	cfg = &tls.Config{MinVersion: tls.VersionTLS12}
+	if file != "" {
+		cfg.RootCAs, err = signers(file)
 	}
+	return cfg, err
+}
+
+// WithCertificate adds what a client proves itself with, where files are given.
+func WithCertificate(cfg *tls.Config, certFile, keyFile string) error {
+	if certFile == "" && keyFile == "" {
+		return nil
+	}
+	cert, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if err != nil {
+		return fmt.Errorf("server: the client's certificate and key: %w", err)
+	}
+	cfg.Certificates = []tls.Certificate{cert}
+	return nil
+}
+
+// signers reads certificates of those who sign others.
+func signers(file string) (*x509.CertPool, error) {
 	pem, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("server: reading the signers of certificates: %w", err)
 	}
-	cfg.RootCAs = x509.NewCertPool()
-	if !cfg.RootCAs.AppendCertsFromPEM(pem) {
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
 		return nil, fmt.Errorf("server: %s holds no certificate in PEM", file)
 	}
-	return cfg, nil
+	return pool, nil
 }

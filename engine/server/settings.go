@@ -73,6 +73,9 @@ type Settings struct {
 	TLSCert      string // LOGBOOK_TLS_CERT, LOGBOOK_TLS_KEY: PEM files; empty: no TLS
 	TLSKey       string
 	TLSCA        string // LOGBOOK_TLS_CA: PEM file of those who sign the peers' certificates
+	// TLSClientCA, LOGBOOK_TLS_CLIENT_CA, is a PEM file of those who sign clients' certificates;
+	// where it is given, clients and peers must have one. HTTP asks for none.
+	TLSClientCA string
 }
 
 // DefaultSettings are what an empty environment gives.
@@ -203,6 +206,7 @@ var settings = []setting{
 	{"LOGBOOK_PEER_TOKEN", "at least 16 characters", "", func(s *Settings, v string) bool { s.PeerToken = v; return len(v) >= 16 }},
 	{"LOGBOOK_TLS_CERT", "a PEM file", "", func(s *Settings, v string) bool { s.TLSCert = v; return true }},
 	{"LOGBOOK_TLS_KEY", "a PEM file", "", func(s *Settings, v string) bool { s.TLSKey = v; return true }},
+	{"LOGBOOK_TLS_CLIENT_CA", "a PEM file: those who sign clients' certificates, which are asked for then", "", func(s *Settings, v string) bool { s.TLSClientCA = v; return true }},
 	{"LOGBOOK_TLS_CA", "a PEM file", "", func(s *Settings, v string) bool { s.TLSCA = v; return true }},
 }
 

@@ -68,7 +68,9 @@ func Run(ctx context.Context, s server.Settings, logger *slog.Logger) error {
 		logger.Warn("everybody who can reach this machine can read and write: set LOGBOOK_TOKEN, or bind to one address with LOGBOOK_HOST")
 	}
 	if cfg.ServerTLS != nil {
-		web = tls.NewListener(web, cfg.ServerTLS)
+		open := cfg.ServerTLS.Clone()
+		open.ClientAuth = tls.NoClientCert // browsers have none
+		web = tls.NewListener(web, open)
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

@@ -15,7 +15,6 @@ import (
 	"logbook/engine/client"
 	"logbook/engine/failure"
 	"logbook/engine/record"
-	"logbook/engine/server"
 	"logbook/engine/stream"
 )
 
@@ -129,7 +128,7 @@ func newBenchKafka(o *globalFlags, acks string) (benchBroker, error) {
 		opts = append(opts, kgo.SASL(plain.Auth{User: "logbook", Pass: o.token}.AsMechanism()))
 	}
 	if o.tls {
-		cfg, err := server.ClientTLS(o.ca)
+		cfg, err := o.clientTLS()
 		if err != nil {
 			return nil, err
 		}

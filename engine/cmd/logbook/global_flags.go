@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -26,6 +27,8 @@ type globalFlags struct {
 	profile string // see loadProfile, which comes first
 	tls     bool
 	ca      string
+	cert    string
+	key     string
 	json    bool
 	timeout time.Duration
 }
@@ -37,6 +40,8 @@ func (o *globalFlags) flags(cmd *cobra.Command) {
 	f.StringVar(&o.user, "user", os.Getenv("LOGBOOK_USER"), "a user's name, whose password is the token (LOGBOOK_USER)")
 	f.BoolVar(&o.tls, "tls", os.Getenv("LOGBOOK_TLS_CA") != "", "connect with TLS")
 	f.StringVar(&o.ca, "tls-ca", os.Getenv("LOGBOOK_TLS_CA"), "PEM file of those who sign the brokers' certificates (LOGBOOK_TLS_CA)")
+	f.StringVar(&o.cert, "tls-cert", os.Getenv("LOGBOOK_TLS_CERT"), "PEM file of the certificate that brokers ask for (LOGBOOK_TLS_CERT)")
+	f.StringVar(&o.key, "tls-key", os.Getenv("LOGBOOK_TLS_KEY"), "PEM file of its key (LOGBOOK_TLS_KEY)")
 	f.StringVar(&o.profile, "profile", "", "file of LOGBOOK_* variables: a path, or NAME for NAME.env in the folder logbook of your configuration (LOGBOOK_PROFILE)")
 	f.BoolVar(&o.json, "json", false, "print JSON, one document a line")
 	f.DurationVar(&o.timeout, "timeout", 10*time.Second, "how long to try")
@@ -54,8 +59,8 @@ func (o *globalFlags) client() (*client.Client, error) {
 	opt := client.Options{Brokers: strings.Split(o.brokers, ","), User: o.user, Token: o.token, Name: "logbook command", Patience: o.timeout, Timeout: o.timeout}
 	if o.tls {
 		var err error
-		if opt.TLS, err = server.ClientTLS(o.ca); err != nil {
-			return nil, err
+		if opt.TLS, err = o.clientTLS(); err != nil {
+			return nil, usageError{err}
 		}
 	}
 	c, err := client.New(opt)
@@ -63,6 +68,15 @@ func (o *globalFlags) client() (*client.Client, error) {
 		return nil, usageError{err}
 	}
 	return c, nil
+}
+
+// clientTLS is the configuration of TLS that the flags ask for.
+func (o *globalFlags) clientTLS() (*tls.Config, error) {
+	cfg, err := server.ClientTLS(o.ca)
+	if err == nil {
+		err = server.WithCertificate(cfg, o.cert, o.key)
+	}
+	return cfg, err
 }
 
 // with runs f with a client.

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -41,7 +42,7 @@ LOGBOOK_BROKER_ID; the flag counts where both are given.`,
 		Args: args(cobra.NoArgs),
 	}
 	for _, v := range server.Variables() {
-		if flagName(v.Name) == "token" || flagName(v.Name) == "tls-ca" {
+		if slices.Contains([]string{"token", "tls-ca", "tls-cert", "tls-key"}, flagName(v.Name)) {
 			continue // every command has them
 		}
 		cmd.Flags().String(flagName(v.Name), v.Default, fmt.Sprintf("%s (%s)", v.Want, v.Name))
