@@ -33,7 +33,9 @@ type Config struct {
 	// Authenticate asks all clients to prove who they are, as a user or with Token. It is so
 	// where there is a Token.
 	Authenticate bool
-	TLS          *tls.Config // nil: no TLS
+	// ExternalAuthenticate is that for clients of the external listener.
+	ExternalAuthenticate bool
+	TLS                  *tls.Config // nil: no TLS
 
 	// AutoCreate makes topics that clients ask for, with so many partitions; 0 is 1.
 	AutoCreate bool
@@ -84,6 +86,11 @@ func New(cfg Config) *Front {
 	return f
 }
 
+// mustProve reports whether clients of a listener are asked who they are, also without a token.
+func (f *Front) mustProve(listener string) bool {
+	return f.cfg.Authenticate || listener == ExternalEndpointName && f.cfg.ExternalAuthenticate
+}
+
 // Relieve ends a connection that holds memory for nothing; see admission.Places.
 func (f *Front) Relieve() bool { return f.places.Relieve() }
 
@@ -112,7 +119,7 @@ func (f *Front) welcome(nc net.Conn, name string) {
 	if f.cfg.TLS != nil {
 		nc = tls.Server(nc, f.cfg.TLS)
 	}
-	c := &conn{f: f, net: nc, listener: name, in: bufio.NewReaderSize(nc, 64<<10), out: make(chan *slot, maxPipelined), trusted: f.cfg.Token == "" && !f.cfg.Authenticate, host: host}
+	c := &conn{f: f, net: nc, listener: name, in: bufio.NewReaderSize(nc, 64<<10), out: make(chan *slot, maxPipelined), trusted: f.cfg.Token == "" && !f.mustProve(name), host: host}
 	if c.place = f.places.Enter(host, func() { nc.Close() }); c.place == nil {
 		nc.Close()
 		return

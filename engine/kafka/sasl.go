@@ -97,7 +97,7 @@ func (c *conn) plain(said []byte) (user string, err error) {
 	}
 	user = string(parts[1])
 	token := c.f.cfg.Token
-	open := token == "" && !c.f.cfg.Authenticate && len(c.f.svc.Image().User(user)) == 0
+	open := token == "" && !c.f.mustProve(c.listener) && len(c.f.svc.Image().User(user)) == 0
 	if open || token != "" && subtle.ConstantTimeCompare(parts[2], []byte(token)) == 1 || c.f.svc.IsUser(user, string(parts[2])) {
 		return user, nil
 	}

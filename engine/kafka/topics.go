@@ -265,15 +265,15 @@ func (c *conn) describeConfigs(q *kmsg.DescribeConfigsRequest) *kmsg.DescribeCon
 				rr.ErrorCode = kerr.InvalidRequest.Code
 				break
 			}
-			for _, x := range [][3]string{
-				{"broker.id", strconv.Itoa(int(c.f.svc.ID())), "int"},
-				{"auto.create.topics.enable", strconv.FormatBool(c.f.cfg.AutoCreate), "boolean"},
-				{"num.partitions", strconv.Itoa(c.f.cfg.Partitions), "int"},
-				{"default.replication.factor", strconv.Itoa(min(3, len(c.f.svc.Brokers()))), "int"},
-				{"min.insync.replicas", strconv.Itoa(c.f.svc.MinInSync()), "int"},
-				{"log.dirs", c.f.svc.Dir(), "string"},
+			for _, x := range [][4]string{
+				{"broker.id", strconv.Itoa(int(c.f.svc.ID())), "int", "this broker's number in the cluster (LOGBOOK_BROKER_ID)"},
+				{"auto.create.topics.enable", strconv.FormatBool(c.f.cfg.AutoCreate), "boolean", "whether topics are made that clients ask for (LOGBOOK_AUTO_CREATE)"},
+				{"num.partitions", strconv.Itoa(c.f.cfg.Partitions), "int", "partitions of topics that do not say (LOGBOOK_PARTITIONS)"},
+				{"default.replication.factor", strconv.Itoa(min(3, len(c.f.svc.Brokers()))), "int", "replicas of topics that do not say: one on each broker, at most three"},
+				{"min.insync.replicas", strconv.Itoa(c.f.svc.MinInSync()), "int", "how many must be in sync for a write with acks=all (LOGBOOK_MIN_IN_SYNC)"},
+				{"log.dirs", c.f.svc.Dir(), "string", "where the logs are (LOGBOOK_DATA)"},
 			} {
-				add(x[0], x[1], x[2], "", kmsg.ConfigSourceStaticBrokerConfig, true)
+				add(x[0], x[1], x[2], x[3], kmsg.ConfigSourceStaticBrokerConfig, true)
 			}
 		default:
 			rr.ErrorCode = kerr.InvalidRequest.Code

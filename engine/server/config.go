@@ -52,9 +52,11 @@ type Config struct {
 	Token string // clients must say it in their hello, unless they are users; empty: none
 	// Authenticate asks all clients to prove who they are, also where there is no Token.
 	Authenticate bool
-	PeerToken    string      // the other brokers say it in theirs; empty: they are asked back (vouch.go)
-	ServerTLS    *tls.Config // nil: no TLS
-	PeerTLS      *tls.Config // for connections to peers
+	// ExternalAuthenticate is that for clients of external listeners.
+	ExternalAuthenticate bool
+	PeerToken            string      // the other brokers say it in theirs; empty: they are asked back (vouch.go)
+	ServerTLS            *tls.Config // nil: no TLS
+	PeerTLS              *tls.Config // for connections to peers
 
 	MaxConnections int           // 0 is 4096
 	MaxFrame       int           // bytes of a request; 0 is wire.DefaultMaxFrame
@@ -107,7 +109,7 @@ func (c Config) withDefaults() (Config, error) {
 func (s Settings) Config(logger *slog.Logger) (Config, error) {
 	c := Config{
 		ID: replica.BrokerID(s.BrokerID), Data: s.Data, Advertise: s.Advertise, Peers: map[replica.BrokerID]string{}, Controller: s.Controller,
-		Acks: s.Acks, MinInSync: s.MinInSync, Retention: s.Retention, MaintainEvery: s.MaintainEvery, HealthEvery: s.CheckEvery, LagTimeout: s.Lag, UnreachableTimeout: s.Gone, AutoCreate: s.AutoCreate, Partitions: s.Partitions, KafkaAdvertise: s.KafkaHost, Token: s.Token, Authenticate: s.Authenticate, PeerToken: s.PeerToken, Logger: logger,
+		Acks: s.Acks, MinInSync: s.MinInSync, Retention: s.Retention, MaintainEvery: s.MaintainEvery, HealthEvery: s.CheckEvery, LagTimeout: s.Lag, UnreachableTimeout: s.Gone, AutoCreate: s.AutoCreate, Partitions: s.Partitions, KafkaAdvertise: s.KafkaHost, Token: s.Token, Authenticate: s.Authenticate, ExternalAuthenticate: s.ExternalAuthenticate, PeerToken: s.PeerToken, Logger: logger,
 	}
 	for id, address := range s.Peers {
 		if id != c.ID {

@@ -70,7 +70,7 @@ func Open(cfg Config) (*Server, error) {
 		}
 	})
 	b.kafka = kafka.New(kafka.Config{
-		Service: b.service, Logger: cfg.Logger, Token: cfg.Token, Authenticate: cfg.Authenticate, TLS: cfg.ServerTLS, AutoCreate: cfg.AutoCreate, Partitions: cfg.Partitions,
+		Service: b.service, Logger: cfg.Logger, Token: cfg.Token, Authenticate: cfg.Authenticate, ExternalAuthenticate: cfg.ExternalAuthenticate, TLS: cfg.ServerTLS, AutoCreate: cfg.AutoCreate, Partitions: cfg.Partitions,
 		MaxConnections: cfg.MaxConnections, Memory: b.memory, IdleTimeout: cfg.IdleTimeout, RequestTimeout: cfg.RequestTimeout,
 	})
 	return b, nil

@@ -68,7 +68,7 @@ func (b *Server) welcome(nc net.Conn, listener string) {
 	}
 	s := &session{
 		b: b, net: nc, listener: listener, slots: make(chan struct{}, maxPipelined), ended: make(chan struct{}), posted: make(chan struct{}, 1), quiet: make(chan struct{}),
-		authenticated: b.cfg.Token == "" && !b.cfg.Authenticate,
+		authenticated: b.cfg.Token == "" && !b.mustProve(listener),
 	}
 	s.ctx, s.stop = context.WithCancel(b.ctx)
 	s.drainCtx, s.cancelWaits = context.WithCancel(s.ctx)
@@ -100,6 +100,11 @@ func (b *Server) welcome(nc net.Conn, listener string) {
 	}
 	b.counters.count(func(c *Counters) { c.Connections++ })
 	go s.live()
+}
+
+// mustProve reports whether clients of a listener are asked who they are, also without a token.
+func (b *Server) mustProve(listener string) bool {
+	return b.cfg.Authenticate || listener != "" && b.cfg.ExternalAuthenticate
 }
 
 // live serves the session to its end.
@@ -352,7 +357,7 @@ func (s *session) hello(e wire.Envelope) error {
 	case h.User != "":
 	case s.b.cfg.Token != "" && !same(s.b.cfg.Token):
 		return refuse("the token is not the broker's")
-	case s.b.cfg.Token == "" && s.b.cfg.Authenticate:
+	case s.b.cfg.Token == "" && s.b.mustProve(s.listener):
 		return refuse("give a user's name and password")
 	}
 	s.authenticated = true

@@ -33,6 +33,9 @@ type External struct {
 	ExternalHost      string // LOGBOOK_EXTERNAL_ADVERTISE: host:port; empty: what is bound
 	KafkaExternalPort int    // LOGBOOK_KAFKA_EXTERNAL_PORT: for Kafka's clients; -1 is none
 	KafkaExternalHost string // LOGBOOK_KAFKA_EXTERNAL_ADVERTISE
+	// ExternalAuthenticate, LOGBOOK_EXTERNAL_AUTHENTICATE, asks clients of these for a user's name
+	// and password, or the token, also where the others are not asked.
+	ExternalAuthenticate bool
 }
 
 // Settings configure a broker process. They come from LOGBOOK_* environment variables;
@@ -143,6 +146,10 @@ var settings = []setting{
 	{"LOGBOOK_KAFKA_PORT", portOrOff, "9092", func(s *Settings, v string) bool { return setPortOrOff(&s.KafkaPort, v) }},
 	{"LOGBOOK_EXTERNAL_PORT", portOrOff, "off", func(s *Settings, v string) bool { return setPortOrOff(&s.ExternalPort, v) }},
 	{"LOGBOOK_EXTERNAL_ADVERTISE", "host:port that clients of the external port are told", "", func(s *Settings, v string) bool { s.ExternalHost = v; return isAddress(v) }},
+	{"LOGBOOK_EXTERNAL_AUTHENTICATE", "true or false: LOGBOOK_AUTHENTICATE for the external ports", "false", func(s *Settings, v string) bool {
+		s.ExternalAuthenticate = v == "true"
+		return v == "true" || v == "false"
+	}},
 	{"LOGBOOK_KAFKA_EXTERNAL_PORT", portOrOff, "off", func(s *Settings, v string) bool { return setPortOrOff(&s.KafkaExternalPort, v) }},
 	{"LOGBOOK_KAFKA_EXTERNAL_ADVERTISE", "host:port that Kafka's clients of the external port are told", "", func(s *Settings, v string) bool { s.KafkaExternalHost = v; return isAddress(v) }},
 	{"LOGBOOK_KAFKA_ADVERTISE", "host:port", "", func(s *Settings, v string) bool { s.KafkaHost = v; return isAddress(v) }},

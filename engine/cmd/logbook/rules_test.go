@@ -247,6 +247,14 @@ func TestExternalListeners(t *testing.T) {
 	brokers := reply.(*kmsg.MetadataResponse).Brokers
 	require.Len(t, brokers, 1)
 	assert.Equal(t, []any{"localhost", int32(65002)}, []any{brokers[0].Host, brokers[0].Port})
+
+	// They may ask who comes, where the others do not.
+	b := serve(t, "--external-port", "0", "--external-authenticate", "true")
+	b.must("wonderland\n", "user", "set", "alice")
+	_, errOut, code := run(t, "", "topic", "list", "--broker", b.external)
+	assert.Equal(t, exitFailed, code, errOut)
+	_, errOut, code = run(t, "", "topic", "list", "--broker", b.external, "--user", "alice", "--token", "wonderland")
+	assert.Zero(t, code, errOut)
 }
 
 func TestUsersByCommand(t *testing.T) {
