@@ -137,3 +137,24 @@ func TestHeartbeatsThatAreNone(t *testing.T) {
 	assert.ErrorIs(t, try(func(q *kmsg.ConsumerGroupHeartbeatRequest) { q.MemberEpoch = 9 }), kerr.FencedMemberEpoch)
 	assert.NoError(t, try(func(q *kmsg.ConsumerGroupHeartbeatRequest) { q.MemberEpoch = -1 }))
 }
+
+// A group whose last member has left, and that has committed nothing, can be described and
+// deleted, once.
+func TestGroupsThatAreEmpty(t *testing.T) {
+	b := start(t, nil)
+	p := b.client()
+	require.NoError(t, p.ProduceSync(soon(t), &kgo.Record{Topic: "t", Value: []byte("x")}).FirstErr())
+	for name, opts := range map[string][]kgo.Opt{"classic": nil, "consumer": {kgo.ServerSideBalancer(), kgo.Balancers(kgo.StickyBalancer())}} {
+		member := b.client(append(opts, kgo.ConsumerGroup(name), kgo.ConsumeTopics("t"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.DisableAutoCommit())...)
+		read(t, member, 1)
+		member.Close()
+		admin := kadm.NewClient(p)
+		listed, err := admin.ListGroups(soon(t))
+		require.NoError(t, err)
+		assert.Equal(t, "Empty", listed[name].State, name)
+		for _, want := range []error{nil, kerr.GroupIDNotFound} {
+			_, err := admin.DeleteGroup(soon(t), name)
+			assert.ErrorIs(t, err, want, name)
+		}
+	}
+}

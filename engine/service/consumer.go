@@ -69,7 +69,7 @@ func (s *Service) HeartbeatConsumer(name string, q group.ConsumerBeat, done func
 func (h *hosted) isKafkas() bool { return !h.classic.Idle() || !h.consumer.Idle() }
 
 func (h *hosted) stopTimers() {
-	for _, t := range []*timer{h.timer, h.classicTimer, h.consumerTimer} {
+	for _, t := range []*timer{h.timer, h.classicTimer, h.consumerTimer, h.emptyTimer} {
 		h.sh.s.timers.stop(t)
 	}
 }

@@ -357,6 +357,9 @@ const maxGroups = 20_000
 // hostFor is host for a request: there may be no room for another group.
 func (sh *shard) hostFor(name string) (*hosted, error) {
 	if sh.groups[name] == nil && len(sh.groups) >= maxGroups {
+		sh.makeRoom()
+	}
+	if sh.groups[name] == nil && len(sh.groups) >= maxGroups {
 		return nil, sh.s.fail(group.ErrTooMany)
 	}
 	return sh.host(name), nil
@@ -434,6 +437,7 @@ type hosted struct {
 	classicTimer   *timer
 	consumer       *group.Consumer // for members that speak KIP-848's
 	consumerTimer  *timer
+	emptyTimer     *timer                   // until when it is known although there is nobody
 	notes          map[Partition]CommitNote // beside committed, where there are any
 	storingNotes   map[Partition]NotedOffset
 	timer          *timer
@@ -462,7 +466,6 @@ func (h *hosted) work() {
 
 // end answers whoever waits.
 func (h *hosted) end(err error) {
-	h.sh.s.timers.stop(h.timer)
 	for _, id := range slices.Sorted(maps.Keys(h.replies)) {
 		h.reply(groupOutcome{ID: id, Err: err})
 	}
@@ -472,7 +475,7 @@ func (h *hosted) end(err error) {
 		op.fail(err)
 	}
 	h.answerClassic(h.classic.End(err))
-	h.sh.s.timers.stop(h.consumerTimer)
+	h.stopTimers()
 }
 
 // schedule sets the timer for the group's next tick.

@@ -113,14 +113,6 @@ func (s *Service) Group(name string, r group.Request, done func(GroupReply, erro
 	})
 }
 
-// drop takes out a group that came to nothing: of which nobody is a member, and nothing stored.
-func (sh *shard) drop(h *hosted) {
-	if !h.stored && !h.busy && len(h.queue) == 0 && h.machine.State() == group.Empty && h.machine.Generation() == 0 && len(h.committed) == 0 && !h.isKafkas() {
-		h.stopTimers()
-		delete(sh.groups, h.name)
-	}
-}
-
 // ask hands a request to the state machine.
 func (h *hosted) ask(r group.Request, reply groupReply) {
 	if len(r.Topics) > 0 {
