@@ -25,7 +25,7 @@ SEEDS ?= 2000
 CHAOS ?= 10m
 
 .DEFAULT_GOAL := help
-.PHONY: help notebook test check cross book kafka lint pins need-gcc tools linter weave unweave bench crash mutants simulate chaos judges fuzz module clean
+.PHONY: help notebook test check cross book kafka lint pins need-gcc tools linter weave unweave bench compare crash mutants simulate chaos judges fuzz module clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -94,6 +94,12 @@ book: ## the lessons as a web site and an EPUB, in .build/book
 
 bench: ## benchmarks, each beside a raw baseline
 	go test -run - -bench . -benchtime 2s ./engine/...
+
+# For example: make compare BASE=main PKG=./engine/record BENCH=Parse
+BASE ?= HEAD
+BENCH ?= .
+compare: ## benchmarks of PKG that match BENCH, now and at BASE, side by side
+	@tools/compare "$(BASE)" "$(PKG)" "$(BENCH)"
 
 crash: ## every crash, disk error, flip and cut of a log's script, not only the part of make test
 	LOGBOOK_CRASH=all go test -count=1 -timeout 60m -run 'TestCrashEnumeration|TestEveryFlipAndCut|TestEveryFailingOperation|TestRepairKeepsEveryIntactRecord' -v ./engine/commitlog | grep -v '^=== '

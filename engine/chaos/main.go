@@ -5,12 +5,13 @@
 //	go run ./engine/chaos --for 10m
 //
 // The clients are franz-go, whose producers are idempotent, and Logbook's own, as a member of
-// a group. What may be done to brokers: kill -9 of one, or of all at once; a pause, as of a
+// a group; --kcat and --java add librdkafka and Apache Kafka's own. What may be done to brokers: kill -9 of one, or of all at once; a pause, as of a
 // virtual machine (SIGSTOP); a stop in good order. The exit code is 1 where a promise is broken.
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -28,6 +29,8 @@ type options struct {
 	dir        string
 	seed       uint64
 	pause      time.Duration
+	kcat       bool
+	java       string
 }
 
 func main() {
@@ -42,6 +45,8 @@ func main() {
 	f.StringVar(&o.dir, "dir", "", "where the brokers keep their data; empty: a temporary directory, removed at the end")
 	f.Uint64Var(&o.seed, "seed", 1, "of what is done, in which order")
 	f.DurationVar(&o.pause, "every", 6*time.Second, "between one thing and the next")
+	f.BoolVar(&o.kcat, "kcat", false, "also librdkafka's producer, by kcat")
+	f.StringVar(&o.java, "java", "", "also Apache Kafka's own producer, and consumers of both protocols: the folder with its jars (make kafka fetches them into .build/kafka/lib)")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if cmd.ExecuteContext(ctx) != nil {
@@ -71,6 +76,14 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
+	others, writing := newOthers(t), ctx
+	writing, enough := context.WithCancel(writing)
+	defer enough()
+	for _, x := range others {
+		if err := x.start(writing, t, a.producer); err != nil {
+			return err
+		}
+	}
 	rng := rand.New(rand.NewPCG(o.seed, 0))
 	for end := time.Now().Add(o.length); time.Now().Before(end) && ctx.Err() == nil; {
 		what := t.disturb(rng)
@@ -81,7 +94,12 @@ func run(ctx context.Context, o options) error {
 		wait(ctx, o.pause)
 	}
 	t.calm()
-	return a.judge(ctx)
+	enough()
+	var problems []error
+	for _, x := range others {
+		problems = append(problems, x.judge(ctx, t))
+	}
+	return errors.Join(append(problems, a.judge(ctx))...)
 }
 
 func wait(ctx context.Context, d time.Duration) {
