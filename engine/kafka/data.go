@@ -168,7 +168,7 @@ func (c *conn) fetch(q *kmsg.FetchRequest) *kmsg.FetchResponse {
 	stop()
 	for i, f := range got {
 		rp := &r.Topics[places[i].topic].Partitions[places[i].partition]
-		rp.ErrorCode = number(f.Err)
+		rp.ErrorCode = fetchNumber(f.Err)
 		if f.Err == nil {
 			rp.ErrorCode = checkEpoch(epochs[i], f.Look.LeaderEpoch)
 		}

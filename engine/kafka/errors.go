@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
@@ -123,6 +124,26 @@ var codes = map[failure.Code]*kerr.Error{
 	failure.Fenced:           kerr.FencedInstanceID,
 	failure.LeaderAvailable:  kerr.ElectionNotNeeded,
 	failure.NoEligible:       kerr.EligibleLeadersNotAvailable,
+}
+
+// fetchNumbers are what a fetch may answer: Java's consumer ends with an exception where it is
+// told anything else.
+var fetchNumbers = []*kerr.Error{
+	kerr.OffsetOutOfRange, kerr.CorruptMessage, kerr.UnknownTopicOrPartition, kerr.NotLeaderForPartition, kerr.ReplicaNotAvailable,
+	kerr.TopicAuthorizationFailed, kerr.KafkaStorageError, kerr.FencedLeaderEpoch, kerr.UnknownLeaderEpoch, kerr.OffsetNotAvailable, kerr.UnknownTopicID,
+}
+
+// fetchNumber is number for what is read. What may pass is a leader that is none yet: the client
+// asks who leads, and comes again.
+func fetchNumber(err error) int16 {
+	n := number(err)
+	switch {
+	case n == 0 || slices.ContainsFunc(fetchNumbers, func(e *kerr.Error) bool { return e.Code == n }):
+		return n
+	case kerr.IsRetriable(kerr.ErrorForCode(n)):
+		return kerr.NotLeaderForPartition.Code
+	}
+	return kerr.UnknownServerError.Code
 }
 
 // coordinatorNumber is number for what a group's coordinator is asked.
