@@ -171,3 +171,42 @@ func TestMemoryIsNotKeptForNothing(t *testing.T) {
 	require.NoError(t, pool.Take(t.Context(), 60, 0))
 	require.NoError(t, pool.Take(t.Context(), 60, time.Minute))
 }
+
+// When all places are taken by those who have something under way, other brokers and one
+// operator are let in all the same.
+func TestPlacesAreKept(t *testing.T) {
+	places := admission.NewPlaces(4, time.Now)
+	places.Reserve(2)
+	for i := range 4 {
+		places.Enter(fmt.Sprint("client ", i), func() { t.Error("busy, and sent away") }).Begin()
+	}
+	peer := places.Enter("a broker", nil)
+	require.NotNil(t, peer)
+	assert.True(t, peer.Spare(), "it must prove that it is one")
+	peer.Keep()
+	operator := places.Enter("localhost", nil)
+	require.NotNil(t, operator)
+	assert.True(t, operator.Spare())
+	assert.True(t, operator.Operate())
+	assert.Nil(t, places.Enter("anybody", nil))
+	peer.Leave()
+	another := places.Enter("localhost", nil)
+	require.NotNil(t, another)
+	assert.False(t, another.Operate(), "there is one")
+	operator.Leave()
+	assert.True(t, another.Operate())
+	assert.True(t, another.Spare())
+}
+
+// A place is an ordinary one as soon as there is one.
+func TestASparePlaceBecomesOrdinary(t *testing.T) {
+	places := admission.NewPlaces(2, time.Now)
+	places.Reserve(1)
+	first := places.Enter("a", nil)
+	first.Begin()
+	places.Enter("b", nil).Begin()
+	third := places.Enter("c", nil)
+	assert.True(t, third.Spare())
+	first.Leave()
+	assert.False(t, third.Spare())
+}

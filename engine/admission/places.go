@@ -10,15 +10,22 @@ type Places struct {
 	limit int
 	now   func() time.Time
 
-	mu  sync.Mutex
-	all map[*Place]bool
-	of  map[string]int // places, by address
+	mu       sync.Mutex
+	spare    int    // places beyond the limit
+	operator *Place // who has the one that is kept for whoever is to see what is going on
+	all      map[*Place]bool
+	of       map[string]int // places, by address
 }
 
 // NewPlaces returns so many places. now is a clock.
 func NewPlaces(limit int, now func() time.Time) *Places {
 	return &Places{limit: limit, now: now, all: map[*Place]bool{}, of: map[string]int{}}
 }
+
+// Reserve keeps so many places beyond the limit: for other brokers, and for one operator. Enter
+// gives them out when there are no others, and Spare tells. Whoever has one and is neither must
+// leave at once. It is set before the places are used.
+func (p *Places) Reserve(n int) { p.spare = n }
 
 // Place is a connection's.
 type Place struct {
@@ -30,6 +37,7 @@ type Place struct {
 	spoken  bool
 	quiet   time.Time
 	gone    bool
+	spare   bool
 	flows   [2]flow // by direction
 }
 
@@ -43,13 +51,15 @@ func (p *Places) Enter(address string, evict func()) *Place {
 	p.mu.Lock()
 	var victim *Place
 	if len(p.all) >= p.limit {
-		if victim = p.victim(); victim == nil {
+		if victim = p.victim(); victim == nil && len(p.all) >= p.limit+p.spare {
 			p.mu.Unlock()
 			return nil
 		}
-		p.leave(victim)
+		if victim != nil {
+			p.leave(victim)
+		}
 	}
-	place := &Place{places: p, address: address, evict: evict, quiet: p.now()}
+	place := &Place{places: p, address: address, evict: evict, quiet: p.now(), spare: len(p.all) >= p.limit}
 	p.all[place] = true
 	p.of[address]++
 	p.mu.Unlock()
@@ -62,7 +72,7 @@ func (p *Places) Enter(address string, evict func()) *Place {
 func (p *Places) victim() (v *Place) {
 	for q := range p.all {
 		switch {
-		case q.kept || q.under > 0 && 2*p.of[q.address] <= p.limit:
+		case q.kept || q == p.operator || q.under > 0 && 2*p.of[q.address] <= p.limit:
 		case v != nil && (q.under > 0) != (v.under > 0):
 			if v.under > 0 {
 				v = q
@@ -86,6 +96,9 @@ func (p *Places) leave(q *Place) {
 		return
 	}
 	q.gone = true
+	if p.operator == q {
+		p.operator = nil
+	}
 	delete(p.all, q)
 	if p.of[q.address]--; p.of[q.address] == 0 {
 		delete(p.of, q.address)
@@ -97,6 +110,24 @@ func (p *Places) Taken() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.all)
+}
+
+// Spare reports whether the place is one of those that are kept, and there are no others yet.
+func (q *Place) Spare() bool {
+	q.places.mu.Lock()
+	defer q.places.mu.Unlock()
+	q.spare = q.spare && len(q.places.all) > q.places.limit
+	return q.spare
+}
+
+// Operate takes the place that is kept for an operator, if nobody has it.
+func (q *Place) Operate() bool {
+	q.places.mu.Lock()
+	defer q.places.mu.Unlock()
+	if q.places.operator == nil {
+		q.places.operator = q
+	}
+	return q.places.operator == q
 }
 
 // Keep says that the connection makes room for nobody: it is another broker's.

@@ -4,6 +4,7 @@ import (
 	"crypto/subtle"
 	"encoding/json"
 	"fmt"
+	"net"
 
 	"logbook/engine/replica"
 	"logbook/engine/wire"
@@ -12,6 +13,25 @@ import (
 // mustProve reports whether clients of a listener are asked who they are, also without a token.
 func (b *Server) mustProve(listener string) bool {
 	return b.cfg.Authenticate || listener != "" && b.cfg.ExternalAuthenticate
+}
+
+// full says why there is no place.
+func (b *Server) full() string {
+	return fmt.Sprintf("there are %d connections, the limit; close some, or raise it", b.cfg.MaxConnections)
+}
+
+// mayStay reports whether a session has a place, or is one of those for whom some are kept: other
+// brokers, who prove it next, and one operator, on this machine.
+func (s *session) mayStay(e wire.Envelope) bool {
+	if !s.place.Spare() {
+		return true
+	}
+	var h wire.Hello
+	if e.Type == "vouch" || e.Type == "hello" && json.Unmarshal(e.Payload, &h) == nil && h.Broker != 0 {
+		return true
+	}
+	host, _, _ := net.SplitHostPort(s.net.RemoteAddr().String())
+	return net.ParseIP(host).IsLoopback() && s.place.Operate()
 }
 
 // hello learns who is there, and lets them in if they prove it.

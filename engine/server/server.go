@@ -64,6 +64,7 @@ func Open(cfg Config) (*Server, error) {
 		b.stop()
 		return nil, err
 	}
+	b.places.Reserve(2*len(cfg.Peers) + 1) // each has a connection, and asks back by another
 	b.memory.Relief(func() {
 		if !b.places.Relieve() {
 			b.kafka.Relieve()

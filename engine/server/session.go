@@ -78,7 +78,7 @@ func (b *Server) welcome(nc net.Conn, listener string) {
 	case b.draining:
 		refuse = "the broker is shutting down"
 	case s.place == nil:
-		refuse = fmt.Sprintf("there are %d connections, the limit; close some, or raise it", b.cfg.MaxConnections)
+		refuse = b.full()
 	default:
 		b.sessions[s] = true
 		b.tasks.Add(1)
@@ -257,6 +257,9 @@ func (s *session) next() (err error) {
 	}
 	if !s.authenticated && e.Type != "hello" && e.Type != "vouch" {
 		return s.explain(&wire.Error{Code: wire.Unauthorized, Message: "say hello with the token first"})
+	}
+	if !s.spoken && !s.mayStay(e) {
+		return s.explain(&wire.Error{Code: wire.Unavailable, Message: s.b.full()})
 	}
 	begun, s.spoken = true, true
 	s.work.Add(1)

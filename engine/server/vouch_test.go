@@ -63,3 +63,27 @@ func TestABrokerVouchesForItsOwnConnections(t *testing.T) {
 		assert.False(t, r.Mine, "%+v", q)
 	}
 }
+
+// When all places are taken, other brokers still find one another, and one operator is let in.
+func TestFullBrokersLetBrokersIn(t *testing.T) {
+	w := newNetwork(t, 2, func(c *server.Config) { c.MaxConnections = 4 })
+	cl, err := client.New(client.Options{Brokers: w.Addresses()})
+	require.NoError(t, err)
+	defer cl.Close()
+	_, err = cl.CreateTopic(t.Context(), wire.CreateTopic{Name: "t", Partitions: 1, Replication: 2})
+	require.NoError(t, err)
+	busy := func(id wire.BrokerID) {
+		c, err := wire.Dialer{}.Connect(t.Context(), w.Address(id))
+		if err == nil {
+			t.Cleanup(func() { c.Close() })
+			go func() { _ = c.Call(t.Context(), "fetch", wire.Fetch{Topic: "t", WaitMS: 60_000}, nil) }()
+		}
+	}
+	w.stop(2)
+	for range 12 {
+		busy(1)
+	}
+	w.start(2) // which must get to broker 1, although its places are taken
+	_, err = cl.Produce(t.Context(), "t", 0, "all", value("both have it"))
+	require.NoError(t, err)
+}
