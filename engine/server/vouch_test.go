@@ -66,7 +66,7 @@ func TestABrokerVouchesForItsOwnConnections(t *testing.T) {
 
 // When all places are taken, other brokers still find one another, and one operator is let in.
 func TestFullBrokersLetBrokersIn(t *testing.T) {
-	w := newNetwork(t, 2, func(c *server.Config) { c.MaxConnections = 4 })
+	w := newNetwork(t, 2, func(c *server.Config) { c.MaxConnections, c.MinInSync = 4, 2 })
 	cl, err := client.New(client.Options{Brokers: w.Addresses()})
 	require.NoError(t, err)
 	defer cl.Close()
@@ -84,6 +84,8 @@ func TestFullBrokersLetBrokersIn(t *testing.T) {
 		busy(1)
 	}
 	w.start(2) // which must get to broker 1, although its places are taken
-	_, err = cl.Produce(t.Context(), "t", 0, "all", value("both have it"))
-	require.NoError(t, err)
+	w.eventually("both have it", func() bool {
+		_, err := cl.Produce(t.Context(), "t", 0, "all", value("both have it"))
+		return err == nil
+	})
 }
