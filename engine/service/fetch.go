@@ -87,8 +87,10 @@ const maxFetchWait = time.Minute
 func (s *Service) Fetch(q Fetch, done func([]Fetched)) (cancel func()) {
 	f := &fetch{s: s, q: q, done: done}
 	if wait := min(q.MaxWait, maxFetchWait); wait > 0 {
-		f.timer = s.after(wait, f.expire)
+		f.mu.Lock() // it may expire at once
 		f.patient = true
+		f.timer = s.after(wait, f.expire)
+		f.mu.Unlock()
 	}
 	s.work(f.look)
 	return f.expire
