@@ -134,15 +134,12 @@ var partitionDir = regexp.MustCompile(`^partition-(\d{6,9})$`)
 
 // openTopics reads PyStream's topics.
 func (d *Directory) openTopics() error {
-	entries, err := os.ReadDir(d.dir)
+	directories, err := subdirectories(d.dir)
 	if err != nil {
-		return &LayoutError{Path: d.dir, Reason: err.Error()}
+		return err
 	}
-	for _, e := range entries {
+	for _, e := range directories {
 		path := filepath.Join(d.dir, e.Name())
-		if !e.IsDir() {
-			continue
-		}
 		meta, err := readMeta(filepath.Join(path, "topic.meta"))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // some other folder
@@ -222,9 +219,9 @@ func readSmall(file string) ([]byte, error) {
 
 // partitions opens the log of each partition-NNNNNN in a directory.
 func partitions(dir string) (map[int]*log, error) {
-	entries, err := os.ReadDir(dir)
+	entries, err := entriesOf(dir)
 	if err != nil {
-		return nil, &LayoutError{Path: dir, Reason: err.Error()}
+		return nil, err
 	}
 	out := map[int]*log{}
 	for _, e := range entries {
@@ -315,26 +312,23 @@ func (d *Directory) openSegments() error {
 		}
 		return err
 	}
-	entries, err := os.ReadDir(d.dir)
+	directories, err := subdirectories(d.dir)
 	if err != nil {
-		return &LayoutError{Path: d.dir, Reason: err.Error()}
+		return err
 	}
-	for _, e := range entries {
+	for _, e := range directories {
 		path := filepath.Join(d.dir, e.Name())
-		if !e.IsDir() {
-			continue
-		}
 		if m := liteFlatDir.FindStringSubmatch(e.Name()); m != nil {
 			if err := add(m[1], m[2], path); err != nil {
 				return err
 			}
 		}
-		inner, err := os.ReadDir(path)
+		inner, err := subdirectories(path)
 		if err != nil {
-			return &LayoutError{Path: path, Reason: err.Error()}
+			return err
 		}
 		for _, p := range inner {
-			if m := liteDir.FindStringSubmatch(p.Name()); m != nil && p.IsDir() {
+			if m := liteDir.FindStringSubmatch(p.Name()); m != nil {
 				if err := add(e.Name(), m[1], filepath.Join(path, p.Name())); err != nil {
 					return err
 				}
@@ -349,10 +343,25 @@ func (d *Directory) openSegments() error {
 	return nil
 }
 
-func segmentsOf(dir string) ([]string, error) {
+// entriesOf lists what is in dir, sorted by name.
+func entriesOf(dir string) ([]os.DirEntry, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, &LayoutError{Path: dir, Reason: err.Error()}
+	}
+	return entries, nil
+}
+
+// subdirectories lists the directories in dir, sorted by name.
+func subdirectories(dir string) ([]os.DirEntry, error) {
+	entries, err := entriesOf(dir)
+	return slices.DeleteFunc(entries, func(e os.DirEntry) bool { return !e.IsDir() }), err
+}
+
+func segmentsOf(dir string) ([]string, error) {
+	entries, err := entriesOf(dir)
+	if err != nil {
+		return nil, err
 	}
 	var out []string
 	for _, e := range entries {
