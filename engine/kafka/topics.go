@@ -1,6 +1,8 @@
 package kafka
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -66,34 +68,34 @@ func (c *conn) createTopic(t kmsg.CreateTopicsRequestTopic, validateOnly bool) (
 	spec := service.TopicSpec{Name: t.Topic, Partitions: int(t.NumPartitions), Replication: int(t.ReplicationFactor), Settings: topic.Settings{}}
 	if n := len(t.ReplicaAssignment); n > 0 {
 		if t.NumPartitions != -1 || t.ReplicationFactor != -1 {
-			return nil, kerr.InvalidRequest.Code, nil
+			return nil, kerr.InvalidRequest.Code, errors.New("with a manual assignment the number of partitions and the replication factor must be -1")
 		}
-		var code int16
-		if spec.Partitions, spec.Replication, code = c.assigned(t.ReplicaAssignment); code != 0 {
-			return nil, code, nil
+		var err error
+		if spec.Partitions, spec.Replication, err = c.assigned(t.ReplicaAssignment); err != nil {
+			return nil, kerr.InvalidReplicaAssignment.Code, err
 		}
 	} else {
 		switch {
 		case t.NumPartitions == -1:
 			spec.Partitions = c.f.cfg.Partitions
 		case t.NumPartitions < 1:
-			return nil, kerr.InvalidPartitions.Code, nil
+			return nil, kerr.InvalidPartitions.Code, fmt.Errorf("%d partitions; there must be one at least, or -1 for the broker's default", t.NumPartitions)
 		}
 		switch {
 		case t.ReplicationFactor == -1:
 			spec.Replication = 0
 		case t.ReplicationFactor < 1 || int(t.ReplicationFactor) > len(c.f.svc.Brokers()):
-			return nil, kerr.InvalidReplicationFactor.Code, nil
+			return nil, kerr.InvalidReplicationFactor.Code, fmt.Errorf("a replication factor of %d; it must be from 1 to the number of brokers, %d, or -1 for the default", t.ReplicationFactor, len(c.f.svc.Brokers()))
 		}
 	}
 	for _, x := range t.Configs {
 		if x.Value == nil {
-			return nil, kerr.InvalidConfig.Code, nil
+			return nil, kerr.InvalidConfig.Code, fmt.Errorf("the setting %q has no value", x.Name)
 		}
 		spec.Settings[x.Name] = *x.Value
 	}
 	if service.IsInternal(t.Topic) {
-		return nil, kerr.InvalidTopicException.Code, nil
+		return nil, kerr.InvalidTopicException.Code, fmt.Errorf("topic %q: names that begin with __ are the brokers' own", t.Topic)
 	}
 	if validateOnly {
 		spec.Partitioner = topic.Murmur2.Name()
@@ -106,20 +108,20 @@ func (c *conn) createTopic(t kmsg.CreateTopicsRequestTopic, validateOnly bool) (
 
 // assigned reads a manual assignment: brokers place replicas by a rule of their own, so
 // that it counts only as far as counts go.
-func (c *conn) assigned(all []kmsg.CreateTopicsRequestTopicReplicaAssignment) (partitions, replication int, code int16) {
+func (c *conn) assigned(all []kmsg.CreateTopicsRequestTopicReplicaAssignment) (partitions, replication int, err error) {
 	brokers := map[int32]bool{}
 	for _, b := range c.f.svc.Brokers() {
 		brokers[int32(b.ID)] = true
 	}
 	for i, a := range all {
 		if i > 0 && len(a.Replicas) != replication || len(a.Replicas) == 0 {
-			return 0, 0, kerr.InvalidReplicaAssignment.Code
+			return 0, 0, fmt.Errorf("partition %d has %d replicas; each must have one at least, and all the same number", a.Partition, len(a.Replicas))
 		}
 		replication = len(a.Replicas)
 		once := map[int32]bool{}
 		for _, id := range a.Replicas {
 			if !brokers[id] || once[id] {
-				return 0, 0, kerr.InvalidReplicaAssignment.Code
+				return 0, 0, fmt.Errorf("partition %d names broker %d, which is unknown or named twice", a.Partition, id)
 			}
 			once[id] = true
 		}
@@ -127,11 +129,11 @@ func (c *conn) assigned(all []kmsg.CreateTopicsRequestTopicReplicaAssignment) (p
 	seen := map[int32]bool{}
 	for _, a := range all {
 		if a.Partition < 0 || int(a.Partition) >= len(all) || seen[a.Partition] {
-			return 0, 0, kerr.InvalidReplicaAssignment.Code
+			return 0, 0, fmt.Errorf("partition %d is not one of 0 to %d, or is named twice", a.Partition, len(all)-1)
 		}
 		seen[a.Partition] = true
 	}
-	return len(all), replication, 0
+	return len(all), replication, nil
 }
 
 // listConfigResources lists what has settings: topics and brokers. Of clients' metrics there

@@ -1,6 +1,7 @@
 package kafkaclient_test
 
 import (
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"logbook/engine/failure"
 	"logbook/engine/kafkaclient"
 	"logbook/engine/kafkatest"
 	"logbook/engine/record"
@@ -50,6 +52,19 @@ func TestTwoMembers(t *testing.T) {
 			assert.Len(t, g.Members[a.ID()], 4)
 		})
 	}
+}
+
+// Why a broker refuses a topic reaches whoever asked for it, in the broker's words.
+func TestRefusedTopics(t *testing.T) {
+	c := kafkatest.Start(t, kafkatest.Options{Brokers: 1})
+	k, err := kafkaclient.Dial(kafkaclient.Options{Brokers: c.Addrs()})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, k.Close()) })
+	_, err = k.Create(t.Context(), stream.Topic{Name: "flights", Partitions: 1, Replication: 2})
+	require.ErrorContains(t, err, "a replication factor of 2; it must be from 1 to the number of brokers, 1")
+	fe, ok := errors.AsType[*failure.Error](err)
+	require.True(t, ok)
+	assert.Equal(t, failure.BadRequest, fe.Code)
 }
 
 // Producers and consumers go on when a leader dies.

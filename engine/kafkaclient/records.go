@@ -67,7 +67,12 @@ func (t *transport) CreateTopic(ctx context.Context, q stream.Topic) (stream.Top
 	}
 	_, err := retry(ctx, t, func(ctx context.Context) (kadm.CreateTopicResponse, error) {
 		r, err := t.admin.CreateTopic(ctx, int32(q.Partitions), replication, nil, q.Name)
-		return r, failed(err)
+		if err = failed(err); r.ErrMessage != "" {
+			if e, ok := errors.AsType[*failure.Error](err); ok {
+				e.Message += " (" + r.ErrMessage + ")"
+			}
+		}
+		return r, err
 	})
 	if err != nil {
 		return q, err

@@ -40,6 +40,8 @@ type Service struct {
 	controller controller.Machine //
 	commands   map[uint64]func(controller.Done)
 	lastID     uint64
+	started    bool
+	early      []func(now time.Time) []controller.Effect // commands that wait for Start
 
 	replicas  serial // makes and removes replicas, in order
 	endpoints endpoints
@@ -182,7 +184,14 @@ func (s *Service) Quorum(done func(*controller.QuorumStatus)) {
 
 // Start begins the broker's work: the other brokers can be reached, as far as they are there.
 func (s *Service) Start() {
-	s.step(func(now time.Time) []controller.Effect { return s.controller.Start(now) })
+	s.step(func(now time.Time) []controller.Effect {
+		out := s.controller.Start(now)
+		for _, begin := range s.early {
+			out = append(out, begin(now)...)
+		}
+		s.started, s.early = true, nil
+		return out
+	})
 	s.after(s.cfg.MaintainEvery, s.maintain)
 	s.after(s.cfg.ScrubEvery, s.scrub)
 }
@@ -398,7 +407,8 @@ func (s *Service) propose(p Partition, a replica.Assignment) {
 	s.step(func(now time.Time) []controller.Effect { return s.controller.Propose(now, p, a) })
 }
 
-// command gives the controller a command, and calls done with its outcome.
+// command gives the controller a command, and calls done with its outcome. A command of before
+// Start waits for it: a client that comes so soon finds the broker registered.
 func (s *Service) command(begin func(now time.Time, id uint64) []controller.Effect, done func(controller.Done)) {
 	s.step(func(now time.Time) []controller.Effect {
 		if s.isClosed() {
@@ -406,8 +416,13 @@ func (s *Service) command(begin func(now time.Time, id uint64) []controller.Effe
 			return nil
 		}
 		s.lastID++
-		s.commands[s.lastID] = done
-		return begin(now, s.lastID)
+		id := s.lastID
+		s.commands[id] = done
+		if !s.started {
+			s.early = append(s.early, func(now time.Time) []controller.Effect { return begin(now, id) })
+			return nil
+		}
+		return begin(now, id)
 	})
 }
 

@@ -10,11 +10,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"logbook/engine/commitlog"
 	"logbook/engine/controller"
 	"logbook/engine/metadata"
 	"logbook/engine/replica"
 	"logbook/engine/service"
 	"logbook/engine/topic"
+	"logbook/engine/vfs"
 )
 
 func (b *brokers) change(c controller.TopicChange) error {
@@ -187,6 +189,33 @@ func TestTopicsMadeByClientsOfAnyBroker(t *testing.T) {
 			assert.Equal(t, service.TopicExists, code(t, err).Code)
 		}
 	}
+}
+
+// Listeners may be open before a broker starts, and a client quicker than it is.
+func TestCommandsOfBeforeTheStart(t *testing.T) {
+	for _, kind := range []string{"manual", "first-alive"} {
+		s, err := service.Open(service.Config{
+			ID: 1, Dir: "data", Brokers: []service.BrokerID{1}, Controller: kind, Acks: replica.Quorum, Log: commitlog.Options{FS: vfs.NewMem()},
+		})
+		require.NoError(t, err)
+		made := make(chan error, 1)
+		s.CreateTopic(controller.TopicSpec{Name: "flights", Partitions: 1, Replication: 1}, func(_ *metadata.Topic, err error) { made <- err })
+		s.Start()
+		require.NoError(t, <-made, kind)
+		s.CreateTopic(controller.TopicSpec{Name: "flights", Partitions: 1, Replication: 1}, func(_ *metadata.Topic, err error) { made <- err })
+		assert.Equal(t, service.TopicExists, code(t, <-made).Code, kind)
+		require.NoError(t, s.Close())
+	}
+}
+
+// Who waits for a start that never comes is answered.
+func TestCommandsOfABrokerThatNeverStarts(t *testing.T) {
+	s, err := service.Open(service.Config{ID: 1, Dir: "data", Brokers: []service.BrokerID{1}, Controller: "manual", Log: commitlog.Options{FS: vfs.NewMem()}})
+	require.NoError(t, err)
+	made := make(chan error, 1)
+	s.CreateTopic(controller.TopicSpec{Name: "flights", Partitions: 1, Replication: 1}, func(_ *metadata.Topic, err error) { made <- err })
+	require.NoError(t, s.Close())
+	assert.Error(t, <-made)
 }
 
 // An article's experiment: segments of 2 KB and 5 KB to keep, through a broker.
