@@ -177,18 +177,11 @@ func (c *Client) Status(ctx context.Context, name string, partition int) (wire.S
 	return retry[wire.StatusReply](ctx, c, c.anyBroker(), "status", wire.PartitionRequest{Topic: name, Partition: partition}, 5*time.Second)
 }
 
-// Cluster describes the cluster at a glance, as the active controller sees it where there is one.
+// Cluster describes the cluster at a glance.
 //
 // Errors: those of every request.
 func (c *Client) Cluster(ctx context.Context) (wire.ClusterReply, error) {
-	r, err := retry[wire.ClusterReply](ctx, c, c.anyBroker(), "describe_cluster", wire.Empty{}, 0)
-	if err != nil || r.ControllerID == 0 || r.ControllerID == r.Broker {
-		return r, err
-	}
-	if active, err := retry[wire.ClusterReply](ctx, c, c.broker(r.ControllerID), "describe_cluster", wire.Empty{}, 0); err == nil {
-		return active, nil
-	}
-	return r, nil // what the other one knows is better than nothing
+	return retry[wire.ClusterReply](ctx, c, c.anyBroker(), "describe_cluster", wire.Empty{}, 0)
 }
 
 // Reassign moves a partition to brokers, the preferred leader first, and returns when that has
@@ -198,6 +191,15 @@ func (c *Client) Cluster(ctx context.Context) (wire.ClusterReply, error) {
 // UnknownPartition, Unavailable, and those of every request.
 func (c *Client) Reassign(ctx context.Context, name string, partition int, to ...wire.BrokerID) error {
 	_, err := retry[wire.Empty](ctx, c, c.anyBroker(), "reassign", wire.Reassign{Topic: name, Partition: partition, Replicas: to}, 30*time.Second)
+	return err
+}
+
+// ChangeMember gives a broker a vote ("give_vote"), takes it ("take_vote"), or removes the broker
+// from the cluster ("remove"), for which it must have no replicas.
+//
+// Errors: wire.BadRequest (why that cannot be), Unavailable, and those of every request.
+func (c *Client) ChangeMember(ctx context.Context, id wire.BrokerID, change string) error {
+	_, err := retry[wire.Empty](ctx, c, c.anyBroker(), "change_member", wire.ChangeMember{Broker: id, Change: change}, 30*time.Second)
 	return err
 }
 

@@ -57,6 +57,8 @@ type Machine interface {
 	// Reassign moves a partition to other brokers; without any it goes back to where it was, if
 	// it is being moved. Done when it has begun.
 	Reassign(now time.Time, id uint64, p Partition, replicas []replica.BrokerID) []Effect
+	// ChangeMember changes who belongs to the cluster, or votes in it. Done when it counts.
+	ChangeMember(now time.Time, id uint64, change MemberChange) []Effect
 
 	// Leave tells that this broker is about to stop, and has it hand over what it leads, where
 	// that takes no command. Left reports whether those who are alive know.
@@ -71,6 +73,9 @@ type Machine interface {
 	Image() *metadata.Image
 	// ControllerID is the broker that takes commands; None: any of them.
 	ControllerID() replica.BrokerID
+	// Applied is how far this broker follows the decisions, counted alike on all of them; 0 where
+	// they are not counted.
+	Applied() uint64
 	// Alive reports whether a broker is taken to be alive.
 	Alive(id replica.BrokerID) bool
 }
@@ -201,8 +206,9 @@ type QuorumStatus struct {
 	Term      uint64
 	Active    replica.BrokerID // the active controller; None: none is known
 	Voters    []replica.BrokerID
-	Committed uint64 // index of the last decision that counts
-	Applied   uint64 // and of the last that this broker follows
+	Learners  []replica.BrokerID // who copy the log of decisions without a vote
+	Committed uint64             // index of the last decision that counts
+	Applied   uint64             // and of the last that this broker follows
 	// UncleanElections is how many leaders there were, since this broker started, that had not been
 	// in sync.
 	UncleanElections int

@@ -14,8 +14,9 @@ import (
 // RegisterBroker begins a new life of a broker. It is fenced until it has shown that it knows
 // of it. What its earlier life led is led by others, and it counts as in sync nowhere but where
 // nobody else does.
-func RegisterBroker(image *metadata.Image, id replica.BrokerID, life uint64) ([]metadata.Record, error) {
-	return without(image, metadata.BrokerRecord{ID: id, Life: life, Fenced: true})
+func RegisterBroker(image *metadata.Image, r metadata.BrokerRecord) ([]metadata.Record, error) {
+	r.Fenced = true
+	return without(image, r)
 }
 
 // FenceBroker takes a broker that is not heard of, or is about to stop, out of everything.
@@ -228,7 +229,15 @@ func Balance(image *metadata.Image) ([]metadata.Record, error) {
 //
 // Errors: *BrokerError, *NoEligibleReplicaError.
 func PlaceAlive(image *metadata.Image, brokers []replica.BrokerID, name string, from, to, replication int) ([]replica.Assignment, error) {
-	all, err := Place(brokers, to, replication)
+	// Of a broker that has never been seen it is not known whether it stores anything.
+	brokers = slices.DeleteFunc(slices.Clone(brokers), func(id replica.BrokerID) bool {
+		r, _ := image.Broker(id)
+		return r.Life == 0 || !r.Role.Stores()
+	})
+	all, err := PlaceInRacks(brokers, to, replication, func(id replica.BrokerID) string {
+		r, _ := image.Broker(id)
+		return r.Rack
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -128,9 +128,9 @@ func (e *NoControllerError) Error() string {
 }
 
 // UnsureError: the controller stopped being the active one before it was known whether a
-// decision counts.
+// decision counts, or it took too long.
 type UnsureError struct{}
 
 func (e *UnsureError) Error() string {
-	return "controller: another controller took over before the decision was known to count; look, and try again"
+	return "controller: it is not known yet whether the decision counts: another controller took over, or most of the brokers did not store it in time; look, and try again"
 }

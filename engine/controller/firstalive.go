@@ -80,6 +80,9 @@ func (c *FirstAlive) Image() *metadata.Image { return c.image }
 // ControllerID implements Machine: any broker takes commands.
 func (c *FirstAlive) ControllerID() replica.BrokerID { return replica.None }
 
+// Applied implements Machine: each broker reckons for itself.
+func (c *FirstAlive) Applied() uint64 { return 0 }
+
 // Alive implements Machine.
 func (c *FirstAlive) Alive(id replica.BrokerID) bool { return c.mind.alive[id] }
 

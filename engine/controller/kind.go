@@ -18,6 +18,7 @@ type Kind struct {
 	Agrees    bool   // no two brokers act on decisions that contradict each other
 	Mends     bool   // a damaged replica is copied anew without a person
 	Journal   bool   // it keeps a journal of its own; see metadata.OpenJournal
+	Roles     bool   // brokers may decide only, or store only
 
 	// Open returns one broker's controller.
 	//
@@ -85,6 +86,8 @@ func (e *KindError) Error() string {
 type Config struct {
 	ID      replica.BrokerID   // this broker's
 	Brokers []replica.BrokerID // all of them, in order
+	Role    metadata.Role      // this broker's, where its kind lets brokers differ
+	Rack    string             // where it is, for those who look for what is near
 
 	HealthEvery    time.Duration // between heartbeats
 	FailAfter      int           // unanswered heartbeats that make a broker dead; 0 is 3

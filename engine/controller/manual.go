@@ -84,6 +84,14 @@ func (m *Manual) Image() *metadata.Image { return m.image }
 // ControllerID implements Machine.
 func (m *Manual) ControllerID() replica.BrokerID { return m.cfg.At }
 
+// Applied implements Machine.
+func (m *Manual) Applied() uint64 {
+	if m.keeps() {
+		return uint64(m.version)
+	}
+	return uint64(m.followed)
+}
+
 // Alive implements Machine.
 func (m *Manual) Alive(id replica.BrokerID) bool { return m.health.Alive(id) }
 

@@ -66,11 +66,15 @@ type (
 	Meet struct {
 		Cluster topic.ID `json:"cluster,omitzero"` // the sender's; zero: it belongs to none yet
 		Member  uint64   `json:"member"`           // the sender's name in the quorum, drawn for its data directory
+		// Role is the sender's.
+		Role metadata.Role `json:"role,omitempty"`
 	}
 	// Form tells a broker that has none what cluster it belongs to.
 	Form struct {
 		Cluster topic.ID `json:"cluster"`
 		Voters  []uint64 `json:"voters"` // those with which it began
+		// Learners are the members that it began with and that have no vote.
+		Learners []uint64 `json:"learners,omitempty"`
 	}
 	// RaftMessage goes from one member of the quorum to another.
 	RaftMessage struct {
@@ -86,6 +90,9 @@ type (
 		Fenced   bool        `json:"fenced,omitempty"`   // the broker has seen itself registered, and fenced
 		Leaving  bool        `json:"leaving,omitempty"`  // it is about to stop
 		Unusable []Partition `json:"unusable,omitempty"` // its replicas that can neither lead nor follow
+		// Role and Rack are the broker's, and registered with its life.
+		Role metadata.Role `json:"role,omitempty"`
+		Rack string        `json:"rack,omitempty"`
 	}
 	// BrokerHeartbeatAck: when the heartbeat came, the sender was the active controller, as most
 	// members of the quorum have confirmed since.

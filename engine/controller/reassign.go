@@ -57,8 +57,8 @@ func checkTarget(image *metadata.Image, p Partition, target []replica.BrokerID) 
 		if slices.Contains(target[:i], id) {
 			return &ReassignmentError{p, fmt.Sprintf("broker %d is named twice", id)}
 		}
-		if _, known := image.Broker(id); !known {
-			return &ReassignmentError{p, fmt.Sprintf("there is no broker %d", id)}
+		if !image.Stores(id) {
+			return &ReassignmentError{p, fmt.Sprintf("there is no broker %d that stores records", id)}
 		}
 	}
 	return nil

@@ -50,9 +50,11 @@ func (c *conn) endpoint(id service.BrokerID) (host string, port int32, ok bool) 
 	return host, int32(n), err == nil && perr == nil
 }
 
-// controller is the broker that topics are made on: any, where the controller does not say.
+// controller is the broker that commands are sent to: the one that decides, or this one, which
+// passes them on, where that is not one for clients.
 func (f *Front) controller() int32 {
-	if id := f.svc.ControllerID(); id != replica.None {
+	id := f.svc.ControllerID()
+	if slices.ContainsFunc(f.svc.Brokers(), func(b service.BrokerStatus) bool { return b.ID == id }) {
 		return int32(id)
 	}
 	return int32(f.svc.ID())
@@ -70,7 +72,7 @@ func (c *conn) metadata(q *kmsg.MetadataRequest) *kmsg.MetadataResponse {
 		// a client that knows no other would never find out.
 		alive[b.ID] = b.Alive
 		rb := kmsg.NewMetadataResponseBroker()
-		rb.NodeID, rb.Host, rb.Port = int32(b.ID), host, port
+		rb.NodeID, rb.Host, rb.Port, rb.Rack = int32(b.ID), host, port, rack(b)
 		r.Brokers = append(r.Brokers, rb)
 	}
 	r.ClusterID, r.ControllerID = &clusterID, c.f.controller()
@@ -159,11 +161,19 @@ func (c *conn) describeCluster(q *kmsg.DescribeClusterRequest) *kmsg.DescribeClu
 	for _, b := range c.f.svc.Brokers() {
 		if host, port, ok := c.endpoint(b.ID); ok {
 			rb := kmsg.NewDescribeClusterResponseBroker()
-			rb.NodeID, rb.Host, rb.Port = int32(b.ID), host, port
+			rb.NodeID, rb.Host, rb.Port, rb.Rack = int32(b.ID), host, port, rack(b)
 			r.Brokers = append(r.Brokers, rb)
 		}
 	}
 	return r
+}
+
+// rack is where a broker is; nil where it did not say.
+func rack(b service.BrokerStatus) *string {
+	if b.Rack == "" {
+		return nil
+	}
+	return &b.Rack
 }
 
 func (c *conn) describeTopicPartitions(q *kmsg.DescribeTopicPartitionsRequest) *kmsg.DescribeTopicPartitionsResponse {

@@ -39,6 +39,8 @@ func number(err error) int16 {
 		return kerr.NotLeaderForPartition.Code
 	case is[*service.ReassignmentError](err):
 		return kerr.InvalidReplicaAssignment.Code
+	case is[*controller.MemberError](err), errors.Is(err, controller.ErrNoMembers):
+		return kerr.InvalidRequest.Code
 	case is[*controller.UnknownUserError](err):
 		return kerr.ResourceNotFound.Code
 	case is[*controller.UsersError](err):

@@ -27,7 +27,7 @@ type Topic struct {
 // never changes. The zero value is an empty cluster's.
 type Image struct {
 	brokers []replica.BrokerID                // ascending
-	lives   map[replica.BrokerID]BrokerRecord // of those that were registered with more than their id
+	lives   map[replica.BrokerID]BrokerRecord // of those that were registered with more than their id, and removed ones
 	topics  map[string]*Topic
 	deleted map[string]*TopicRecord // topics that were deleted, and not made again
 	users   map[string]*UserRecord  // those too that were deleted
@@ -45,6 +45,18 @@ func (i *Image) Broker(id replica.BrokerID) (BrokerRecord, bool) {
 		return r, true
 	}
 	return BrokerRecord{ID: id}, true
+}
+
+// Stores reports whether a broker is one of the cluster's and has replicas.
+func (i *Image) Stores(id replica.BrokerID) bool {
+	r, known := i.Broker(id)
+	return known && r.Role.Stores()
+}
+
+// Removed returns what is known of a broker that was removed; false where it was not, or is back.
+func (i *Image) Removed(id replica.BrokerID) (BrokerRecord, bool) {
+	r := i.lives[id]
+	return r, r.Removed
 }
 
 // Usable reports whether a broker is one of the cluster's and not fenced.
@@ -157,10 +169,20 @@ func (i *Image) apply(r Record, fresh map[string]bool) error {
 		if r.Broker.ID <= replica.None {
 			return fmt.Errorf("a broker cannot have the id %d; ids are positive", r.Broker.ID)
 		}
-		if at, found := slices.BinarySearch(i.brokers, r.Broker.ID); !found {
+		switch at, found := slices.BinarySearch(i.brokers, r.Broker.ID); {
+		case !found && !r.Broker.Removed:
 			i.brokers = slices.Insert(slices.Clone(i.brokers), at, r.Broker.ID)
+		case found && r.Broker.Removed:
+			if on := i.ReplicasOn(r.Broker.ID); len(on) > 0 {
+				return fmt.Errorf("it has replicas of %d partitions, one of %s", len(on), on[0])
+			}
+			i.brokers = slices.Delete(slices.Clone(i.brokers), at, at+1)
 		}
-		if old, _ := i.Broker(r.Broker.ID); old != *r.Broker {
+		old, registered := i.lives[r.Broker.ID]
+		if !registered {
+			old = BrokerRecord{ID: r.Broker.ID}
+		}
+		if old != *r.Broker {
 			if r.Broker.Life < old.Life {
 				return fmt.Errorf("its life %d is over, %d has begun", r.Broker.Life, old.Life)
 			}
@@ -290,6 +312,12 @@ func (i *Image) Records() []Record { return new(Image).Diff(i) }
 // next must have come from this one: nothing is ever taken back.
 func (i *Image) Diff(next *Image) []Record {
 	var out []Record
+	var removed []Record // after what moves replicas away
+	for _, id := range slices.Sorted(maps.Keys(next.lives)) {
+		if r := next.lives[id]; r.Removed && i.lives[id] != r {
+			removed = append(removed, Record{Broker: &r})
+		}
+	}
 	for _, id := range next.brokers {
 		is, _ := next.Broker(id)
 		if was, known := i.Broker(id); !known || was != is {
@@ -320,7 +348,7 @@ func (i *Image) Diff(next *Image) []Record {
 			}
 		}
 	}
-	return out
+	return append(out, removed...)
 }
 
 // Record is the decision that makes the topic, without its assignments.

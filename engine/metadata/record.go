@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"logbook/engine/record"
 	"logbook/engine/replica"
@@ -27,6 +28,58 @@ type BrokerRecord struct {
 	// Fenced: it leads nothing, and counts for nothing, until it has shown that it is alive and
 	// knows what is decided.
 	Fenced bool `json:"fenced,omitempty"`
+	// Role is what the process does, as it said when its life began.
+	Role Role `json:"role,omitempty"`
+	// Rack is where it is, as it said when its life began; empty: it did not say.
+	Rack string `json:"rack,omitempty"`
+	// Removed: it belonged to the cluster once. What is started in its name with an empty disk
+	// begins as a new one.
+	Removed bool `json:"removed,omitempty"`
+}
+
+// Role is what a process of a cluster does, as with Kafka's process.roles. The zero value is both.
+type Role string
+
+// The roles of a process that does one thing only.
+const (
+	StoresOnly  Role = "broker"     // it stores records, and follows the decisions without a vote
+	DecidesOnly Role = "controller" // it votes, and stores no records
+)
+
+// ParseRole reads a list of roles, with commas: broker, controller, or both.
+func ParseRole(s string) (Role, bool) {
+	var stores, decides bool
+	for name := range strings.SplitSeq(s, ",") {
+		switch Role(strings.TrimSpace(name)) {
+		case StoresOnly:
+			stores = true
+		case DecidesOnly:
+			decides = true
+		default:
+			return "", false
+		}
+	}
+	switch {
+	case !stores:
+		return DecidesOnly, true
+	case !decides:
+		return StoresOnly, true
+	}
+	return "", true
+}
+
+// Decides reports whether the process is to vote.
+func (r Role) Decides() bool { return r != StoresOnly }
+
+// Stores reports whether it is to have replicas.
+func (r Role) Stores() bool { return r != DecidesOnly }
+
+// String is the list that ParseRole reads.
+func (r Role) String() string {
+	if r == "" {
+		return string(StoresOnly + "," + DecidesOnly)
+	}
+	return string(r)
 }
 
 // TopicRecord says that there is a topic, or, where Deleted, that there was. The assignments

@@ -44,19 +44,21 @@ func (e *FrameError) Unwrap() error { return e.Err }
 
 // The kinds of messages. Their numbers are the protocol's.
 const (
-	kindReplica        = 1
-	kindReportRequest  = 2
-	kindReportResponse = 3
-	kindGroupsRequest  = 4
-	kindGroupsResponse = 5
-	kindGroupRequest   = 6
-	kindGroupResponse  = 7
-	kindLeaving        = 8
-	kindIntroduce      = 9
-	kindMakeRequest    = 11
-	kindMakeResponse   = 12
-	kindRaft           = 10 // a controller.RaftMessage: the cluster's id and the library's own bytes
-	kindController     = 32 // and the number of the controller's message in this list
+	kindReplica         = 1
+	kindReportRequest   = 2
+	kindReportResponse  = 3
+	kindGroupsRequest   = 4
+	kindGroupsResponse  = 5
+	kindGroupRequest    = 6
+	kindGroupResponse   = 7
+	kindLeaving         = 8
+	kindIntroduce       = 9
+	kindCommandRequest  = 11
+	kindCommandResponse = 12
+	kindQuorumRequest   = 13
+	kindQuorumResponse  = 14
+	kindRaft            = 10 // a controller.RaftMessage: the cluster's id and the library's own bytes
+	kindController      = 32 // and the number of the controller's message in this list
 )
 
 // decoders of the controller's messages, by kind - kindController.
@@ -119,10 +121,14 @@ func appendMessage(dst []byte, m service.PeerMessage) ([]byte, error) {
 		return appendJSON(dst, kindIntroduce, m)
 	case service.Leaving:
 		return appendBody(dst, kindLeaving, nil), nil
-	case service.MakeTopicRequest:
-		return appendJSON(dst, kindMakeRequest, m)
-	case service.MakeTopicResponse:
-		return appendJSON(dst, kindMakeResponse, m)
+	case service.CommandRequest:
+		return appendJSON(dst, kindCommandRequest, m)
+	case service.CommandResponse:
+		return appendJSON(dst, kindCommandResponse, m)
+	case service.QuorumRequest:
+		return appendJSON(dst, kindQuorumRequest, m)
+	case service.QuorumResponse:
+		return appendJSON(dst, kindQuorumResponse, m)
 	case service.ReportRequest:
 		return appendJSON(dst, kindReportRequest, m)
 	case service.ReportResponse:
@@ -227,10 +233,14 @@ func decode(kind byte, body []byte) (service.PeerMessage, error) {
 		return fromJSON[service.Introduce](body)
 	case kindLeaving:
 		return service.Leaving{}, nil
-	case kindMakeRequest:
-		return fromJSON[service.MakeTopicRequest](body)
-	case kindMakeResponse:
-		return fromJSON[service.MakeTopicResponse](body)
+	case kindCommandRequest:
+		return fromJSON[service.CommandRequest](body)
+	case kindCommandResponse:
+		return fromJSON[service.CommandResponse](body)
+	case kindQuorumRequest:
+		return fromJSON[service.QuorumRequest](body)
+	case kindQuorumResponse:
+		return fromJSON[service.QuorumResponse](body)
 	case kindReportRequest:
 		return fromJSON[service.ReportRequest](body)
 	case kindReportResponse:

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"logbook/engine/commitlog"
+	"logbook/engine/metadata"
 	"logbook/engine/replica"
 )
 
@@ -27,6 +28,9 @@ type Config struct {
 	// calls, kept by the broker with the lowest id) or "first-alive" (each broker reckons). Empty
 	// is manual for one broker, else quorum.
 	Controller string
+	// Role and Rack are for the quorum controller; see service.Config.
+	Role metadata.Role
+	Rack string
 	// Acks is what a produce that does not say waits for. MinInSync is for quorum and all;
 	// see service.Config.
 	Acks      replica.Acks
@@ -108,7 +112,7 @@ func (c Config) withDefaults() (Config, error) {
 // Config returns what a Broker is opened with. It reads the certificates.
 func (s Settings) Config(logger *slog.Logger) (Config, error) {
 	c := Config{
-		ID: replica.BrokerID(s.BrokerID), Data: s.Data, Advertise: s.Advertise, Peers: map[replica.BrokerID]string{}, Controller: s.Controller,
+		ID: replica.BrokerID(s.BrokerID), Data: s.Data, Advertise: s.Advertise, Peers: map[replica.BrokerID]string{}, Controller: s.Controller, Role: s.Roles, Rack: s.Rack,
 		Acks: s.Acks, MinInSync: s.MinInSync, Retention: s.Retention, MaintainEvery: s.MaintainEvery, HealthEvery: s.CheckEvery, LagTimeout: s.Lag, UnreachableTimeout: s.Gone, AutoCreate: s.AutoCreate, Partitions: s.Partitions, KafkaAdvertise: s.KafkaHost, Token: s.Token, Authenticate: s.Authenticate, ExternalAuthenticate: s.ExternalAuthenticate, PeerToken: s.PeerToken, Logger: logger,
 	}
 	for id, address := range s.Peers {

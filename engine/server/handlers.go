@@ -122,6 +122,15 @@ var handlers = map[string]handler{
 		}
 		s.b.service.Reassign(service.Partition{Topic: q.Topic, ID: q.Partition}, to, done(reply))
 	}),
+	"change_member": on(func(s *session, q wire.ChangeMember, reply func(any, error)) {
+		kinds := map[string]controller.MemberChangeKind{"give_vote": controller.GiveVote, "take_vote": controller.TakeVote, "remove": controller.RemoveBroker}
+		kind, ok := kinds[q.Change]
+		if !ok {
+			reply(nil, badRequest("there is no change %q of a broker; it is give_vote, take_vote or remove", q.Change))
+			return
+		}
+		s.b.service.ChangeMember(service.MemberChange{Broker: service.BrokerID(q.Broker), Kind: kind}, done(reply))
+	}),
 	"list_users": on(func(s *session, _ wire.Empty, reply func(any, error)) {
 		image := s.b.service.Image()
 		r := wire.ListUsersReply{Users: []wire.User{}}
@@ -213,7 +222,7 @@ func (b *Server) Cluster(done func(wire.ClusterReply)) {
 				lag = o.Lag
 			}
 			r.Brokers = append(r.Brokers, wire.ClusterBroker{
-				ID: wire.BrokerID(o.ID), Address: b.AddressOf(o.ID), Alive: o.Alive, Fenced: o.Fenced, Voter: o.Voter, Lag: lag, Leads: o.Leads, Replicas: o.Replicas,
+				ID: wire.BrokerID(o.ID), Address: b.AddressOf(o.ID), Alive: o.Alive, Fenced: o.Fenced, Role: o.Role.String(), Rack: o.Rack, Voter: o.Voter, Learner: o.Learner, Lag: lag, Leads: o.Leads, Replicas: o.Replicas,
 			})
 		}
 		done(r)

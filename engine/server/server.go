@@ -56,7 +56,7 @@ func Open(cfg Config) (*Server, error) {
 		b.links[id] = newLink(b, id, address)
 	}
 	b.service, err = service.Open(service.Config{
-		ID: cfg.ID, Dir: cfg.Data, Brokers: cfg.all(), Controller: cfg.Controller, Acks: cfg.Acks, MinInSync: cfg.MinInSync, Retention: cfg.Retention, MaintainEvery: cfg.MaintainEvery,
+		ID: cfg.ID, Dir: cfg.Data, Brokers: cfg.all(), Controller: cfg.Controller, Role: cfg.Role, Rack: cfg.Rack, Acks: cfg.Acks, MinInSync: cfg.MinInSync, Retention: cfg.Retention, MaintainEvery: cfg.MaintainEvery,
 		HealthEvery: cfg.HealthEvery, FailAfter: cfg.FailAfter, LagTimeout: cfg.LagTimeout, UnreachableTimeout: cfg.UnreachableTimeout, WriteTimeout: cfg.WriteTimeout, RequestTimeout: cfg.RequestTimeout,
 		Log: cfg.Log, Send: b.send, Wake: b.clock.Wake,
 	})

@@ -21,6 +21,7 @@ import (
 
 	"logbook/engine/commitlog"
 	"logbook/engine/controller"
+	"logbook/engine/metadata"
 	"logbook/engine/replica"
 	"logbook/engine/topic"
 )
@@ -57,6 +58,8 @@ type Settings struct {
 	Data       string                      // LOGBOOK_DATA: directory
 	Advertise  string                      // LOGBOOK_ADVERTISE: host:port that others are told; empty: what is bound
 	Peers      map[replica.BrokerID]string // LOGBOOK_PEERS: 1=host:port,2=host:port; this broker may be among them
+	Roles      metadata.Role               // LOGBOOK_ROLES: broker, controller, or both
+	Rack       string                      // LOGBOOK_RACK: where this broker is
 	Controller string                      // LOGBOOK_CONTROLLER: quorum, manual or first-alive; empty: manual for one broker, else quorum
 	Acks       replica.Acks                // LOGBOOK_ACKS: leader, all or quorum
 	MinInSync  int                         // LOGBOOK_MIN_IN_SYNC: for quorum and all; 0: 2 with three brokers or more, else 1
@@ -169,6 +172,15 @@ var settings = []setting{
 		s.Controller = v
 		_, err := controller.KindByName(v, 0)
 		return v != "" && err == nil
+	}},
+	{"LOGBOOK_ROLES", "broker (it stores records), controller (it decides, and stores none), or both, with a comma; for clusters with the quorum controller", "broker,controller", func(s *Settings, v string) bool {
+		var ok bool
+		s.Roles, ok = metadata.ParseRole(v)
+		return ok
+	}},
+	{"LOGBOOK_RACK", "1 to 100 printable characters: where this broker is, for replicas that are spread and clients that read what is near; for clusters with the quorum controller", "", func(s *Settings, v string) bool {
+		s.Rack = v
+		return len(v) <= 100 && !strings.ContainsFunc(v, func(r rune) bool { return !unicode.IsPrint(r) })
 	}},
 	{"LOGBOOK_ACKS", "leader, all or quorum", "quorum", func(s *Settings, v string) bool {
 		var err error

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"logbook/engine/controller"
+	"logbook/engine/metadata"
 	"logbook/engine/replica"
 )
 
@@ -31,13 +32,45 @@ type ClusterBroker struct {
 	ID              BrokerID
 	Alive, Fenced   bool
 	Voter           bool
+	Learner         bool // it copies the log of decisions without a vote
+	Role            metadata.Role
+	Rack            string
 	Lag             int64 // entries of the log of decisions that it lacks; meaningful if HasLag
 	HasLag          bool
 	Leads, Replicas int // partitions
 }
 
-// Cluster calls done with the cluster at a glance. How far voters lag only the active
-// controller knows.
+// Quorum calls done with what the quorum is like, as far as this broker knows, and how far its
+// members lag, which the active controller is asked; nil where no majority decides.
+func (s *Service) Quorum(done func(*controller.QuorumStatus)) {
+	at := s.ControllerID()
+	s.ownQuorum(func(q *controller.QuorumStatus) {
+		if q == nil || at == replica.None || at == s.cfg.ID {
+			done(q)
+			return
+		}
+		s.call(at, func(id uint64) PeerMessage { return QuorumRequest{id} }, func(m PeerMessage, err error) {
+			if r, ok := m.(QuorumResponse); ok && err == nil {
+				q.Lag = r.Lag
+			}
+			done(q)
+		})
+	})
+}
+
+func (s *Service) ownQuorum(done func(*controller.QuorumStatus)) {
+	q, ok := s.controller.(controller.Quorate)
+	if !ok {
+		done(nil)
+		return
+	}
+	s.control.do(func() {
+		status := q.Quorum()
+		done(&status)
+	})
+}
+
+// Cluster calls done with the cluster at a glance.
 func (s *Service) Cluster(done func(ClusterStatus)) {
 	s.Quorum(func(q *controller.QuorumStatus) { done(s.cluster(q)) })
 }
@@ -46,12 +79,12 @@ func (s *Service) cluster(q *controller.QuorumStatus) ClusterStatus {
 	image := s.Image()
 	c := ClusterStatus{Controller: s.Controller(), Active: s.ControllerID(), Quorum: q}
 	at := map[BrokerID]int{}
-	for i, b := range s.Brokers() {
+	for i, b := range s.Processes() {
 		at[b.ID] = i
 		r, _ := image.Broker(b.ID)
-		cb := ClusterBroker{ID: b.ID, Alive: b.Alive, Fenced: r.Fenced}
+		cb := ClusterBroker{ID: b.ID, Alive: b.Alive, Fenced: r.Fenced, Role: b.Role, Rack: b.Rack}
 		if q != nil {
-			cb.Voter = slices.Contains(q.Voters, b.ID)
+			cb.Voter, cb.Learner = slices.Contains(q.Voters, b.ID), slices.Contains(q.Learners, b.ID)
 			lag, known := q.Lag[b.ID]
 			cb.Lag, cb.HasLag = int64(lag), known
 		}

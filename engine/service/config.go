@@ -12,6 +12,7 @@ import (
 	"logbook/engine/commitlog"
 	"logbook/engine/controller"
 	"logbook/engine/group"
+	"logbook/engine/metadata"
 	"logbook/engine/node"
 	"logbook/engine/replica"
 	"logbook/engine/vfs"
@@ -28,6 +29,10 @@ type Config struct {
 	// keeps the decisions) or "first-alive" (each broker reckons). Empty is manual for one broker,
 	// else quorum.
 	Controller string
+	// Role is what this broker does, where the controller is quorum: store records, decide, or both.
+	Role metadata.Role
+	// Rack says where it is, for clients and replicas that look for what is near.
+	Rack string
 	// Acks is what a produce that does not say waits for.
 	Acks replica.Acks
 	// MinInSync is how many replicas must be in sync for a write that is acknowledged by more
@@ -112,6 +117,9 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("service: %w", err)
 	}
 	c.Controller = c.kind.Name
+	if c.Role != "" && !c.kind.Roles {
+		return c, fmt.Errorf("service: with the %s controller every broker stores and decides: it cannot have the role %s alone", c.kind.Name, c.Role)
+	}
 	if c.Log.FS == nil {
 		c.Log.FS = vfs.OS
 	}

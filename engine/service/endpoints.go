@@ -17,6 +17,7 @@ import (
 type (
 	TopicSpec         = controller.TopicSpec
 	TopicChange       = controller.TopicChange
+	MemberChange      = controller.MemberChange
 	BrokerError       = controller.BrokerError
 	ReassignmentError = controller.ReassignmentError
 )

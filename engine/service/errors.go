@@ -128,7 +128,7 @@ func codeOf(err error) Code {
 		is[*consumer.NegativeOffsetError](err), is[*consumer.CommitBeyondEndError](err), is[*group.AssignorMismatchError](err), is[*group.UnknownAssignorError](err),
 		is[*group.TimeoutError](err), errors.Is(err, group.ErrFull), errors.Is(err, group.ErrTooMany), is[*group.NotOwnerError](err), errors.Is(err, commitlog.ErrEmptyAppend), errors.Is(err, controller.ErrNoCommands),
 		errors.Is(err, ErrOtherProtocol), is[*controller.UnknownUserError](err), is[*controller.UsersError](err), is[*metadata.MechanismError](err), is[*metadata.IterationsError](err),
-		is[*controller.ReassignmentError](err), errors.Is(err, controller.ErrNotMoving), errors.Is(err, controller.ErrNoReassignment):
+		is[*controller.ReassignmentError](err), is[*controller.MemberError](err), errors.Is(err, controller.ErrNoMembers), errors.Is(err, controller.ErrNotMoving), errors.Is(err, controller.ErrNoReassignment):
 		return BadRequest
 	case is[*commitlog.CorruptionError](err), is[*node.CorruptReplicaError](err), is[*node.MissingReplicaError](err), is[*metadata.DamageError](err):
 		return Damaged

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"logbook/engine/controller"
-	"logbook/engine/metadata"
 	"logbook/engine/replica"
 )
 
@@ -30,17 +29,30 @@ type (
 	// Leaving says that a broker is about to stop: nobody need wait for it.
 	Leaving struct{}
 
-	// MakeTopicRequest asks the broker that takes commands to make a topic that a client wrote to.
-	MakeTopicRequest struct {
-		ID         uint64 `json:"id"`
-		Name       string `json:"name"`
-		Partitions int    `json:"partitions"`
+	// CommandRequest asks the broker that decides to do something.
+	CommandRequest struct {
+		ID      uint64  `json:"id"`
+		Command Command `json:"command"`
 	}
-	// MakeTopicResponse says what became of it.
-	MakeTopicResponse struct {
-		ID   uint64 `json:"id"`
-		Code Code   `json:"code,omitempty"`
-		Err  string `json:"error,omitempty"`
+	// CommandResponse says what became of it.
+	CommandResponse struct {
+		ID       uint64                    `json:"id"`
+		Failover controller.FailoverResult `json:"failover,omitzero"`
+		Applied  uint64                    `json:"applied"` // how far the decisions had come then
+		Code     Code                      `json:"code,omitempty"`
+		Err      string                    `json:"error,omitempty"`
+		Kind     string                    `json:"kind,omitempty"` // of error, where its code does not tell
+		Leader   int32                     `json:"leader,omitempty"`
+		Offset   int64                     `json:"offset,omitempty"`
+	}
+	// QuorumRequest asks the active controller how far the members of the quorum are.
+	QuorumRequest struct {
+		ID uint64 `json:"id"`
+	}
+	// QuorumResponse says how many entries each lacks.
+	QuorumResponse struct {
+		ID  uint64              `json:"id"`
+		Lag map[BrokerID]uint64 `json:"lag,omitempty"`
 	}
 	// ReportRequest asks a broker about its replicas; ReportResponse answers it.
 	ReportRequest struct {
@@ -79,8 +91,10 @@ func (ReplicaMessage) peerMessage()    {}
 func (ControllerMessage) peerMessage() {}
 func (Introduce) peerMessage()         {}
 func (Leaving) peerMessage()           {}
-func (MakeTopicRequest) peerMessage()  {}
-func (MakeTopicResponse) peerMessage() {}
+func (CommandRequest) peerMessage()    {}
+func (CommandResponse) peerMessage()   {}
+func (QuorumRequest) peerMessage()     {}
+func (QuorumResponse) peerMessage()    {}
 func (ReportRequest) peerMessage()     {}
 func (ReportResponse) peerMessage()    {}
 func (GroupsRequest) peerMessage()     {}
@@ -101,16 +115,17 @@ func (s *Service) Deliver(from BrokerID, m PeerMessage) {
 		s.learnEndpoints(from, m.Endpoints)
 	case Leaving:
 		s.node.Gone(from)
-	case MakeTopicRequest:
-		s.autoCreate(m.Name, m.Partitions, func(_ *metadata.Topic, err error) {
-			r := MakeTopicResponse{ID: m.ID}
-			if err != nil {
-				e := s.AsError(err)
-				r.Code, r.Err = e.Code, e.Message
+	case CommandRequest:
+		s.commanded(from, m)
+	case CommandResponse:
+		s.calls.answer(from, m.ID, m)
+	case QuorumRequest:
+		s.ownQuorum(func(q *controller.QuorumStatus) {
+			if q != nil {
+				s.reply(from, QuorumResponse{ID: m.ID, Lag: q.Lag})
 			}
-			s.reply(from, r)
 		})
-	case MakeTopicResponse:
+	case QuorumResponse:
 		s.calls.answer(from, m.ID, m)
 	case ReportRequest:
 		r := ReportResponse{ID: m.ID}
@@ -240,6 +255,11 @@ type peerCall struct {
 
 // call sends a request to another broker, and calls done, once, with its answer.
 func (s *Service) call(to BrokerID, request func(id uint64) PeerMessage, done func(PeerMessage, error)) {
+	s.callWithin(s.cfg.ProbeTimeout, to, request, done)
+}
+
+// callWithin is call with a limit of its own.
+func (s *Service) callWithin(limit time.Duration, to BrokerID, request func(id uint64) PeerMessage, done func(PeerMessage, error)) {
 	c := &s.calls
 	c.mu.Lock()
 	if c.closed {
@@ -249,7 +269,7 @@ func (s *Service) call(to BrokerID, request func(id uint64) PeerMessage, done fu
 	}
 	c.last++
 	id := c.last
-	c.waiting[id] = &peerCall{to: to, done: done, timer: s.after(s.cfg.ProbeTimeout, func() {
+	c.waiting[id] = &peerCall{to: to, done: done, timer: s.after(limit, func() {
 		c.end(id, nil, unavailable("broker %d did not answer in time", to))
 	})}
 	c.mu.Unlock()

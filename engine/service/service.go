@@ -60,8 +60,10 @@ type Service struct {
 type view struct {
 	image *metadata.Image
 	alive map[BrokerID]bool
-	boss  BrokerID // that takes commands; None: any
-	left  bool     // the controller has handed over what it can
+	boss  BrokerID // that decides; None: any
+	// applied is how far the decisions are followed.
+	applied uint64
+	left    bool // the controller has handed over what it can
 	// retired: this broker leaves, and counts as in sync nowhere: it need not follow any more.
 	retired bool
 }
@@ -93,6 +95,9 @@ func Open(cfg Config) (*Service, error) {
 	image := s.controller.Image()
 	if err := checkDecided(cfg.Log.FS, cfg.Dir, image); err != nil {
 		return nil, errors.Join(err, s.store.Close())
+	}
+	if on := image.ReplicasOn(cfg.ID); len(on) > 0 && !cfg.Role.Stores() {
+		return nil, errors.Join(fmt.Errorf("service: broker %d has replicas of %d partitions, one of %s, and cannot only decide: start it with both roles, and move them first (logbook cluster drain %d)", cfg.ID, len(on), on[0], cfg.ID), s.store.Close())
 	}
 	s.node, err = node.Open(node.Options{
 		ID: cfg.ID, Dir: cfg.Dir, Send: s.sendReplica, Propose: s.propose, Log: cfg.Log, Machine: cfg.Design.Machine, Go: cfg.Go, Wake: cfg.Wake, Observe: cfg.Observe,
@@ -128,7 +133,7 @@ func (s *Service) openController(dir string, opt commitlog.Options) (err error) 
 		return err
 	}
 	s.controller, err = cfg.kind.Open(controller.Config{
-		ID: cfg.ID, Brokers: cfg.Brokers, Choose: cfg.Design.Choose, HealthEvery: cfg.HealthEvery, FailAfter: cfg.FailAfter,
+		ID: cfg.ID, Brokers: cfg.Brokers, Role: cfg.Role, Rack: cfg.Rack, Choose: cfg.Design.Choose, HealthEvery: cfg.HealthEvery, FailAfter: cfg.FailAfter,
 		RequestTimeout: cfg.RequestTimeout, ProbeTimeout: cfg.ProbeTimeout, FirstVersion: max(1, s.now().UnixNano()), Standing: s.standing, Usable: func(p Partition) bool { return s.node.Usable(p) },
 		Random: cfg.Random, SnapshotAfter: cfg.SnapshotAfter,
 	}, stored)
@@ -159,28 +164,6 @@ func (s *Service) Controller() string { return s.cfg.Controller }
 
 // ControllerID is the broker that topics are made and failovers called on; None: any.
 func (s *Service) ControllerID() BrokerID { return s.view.Load().boss }
-
-// elsewhere is what to answer to a command that another broker takes; nil where this one does.
-func (s *Service) elsewhere(message string) error {
-	if id := s.ControllerID(); id != replica.None && id != s.cfg.ID {
-		return &Error{Code: NotCoordinator, Leader: int32(id), Message: message}
-	}
-	return nil
-}
-
-// Quorum calls done with what the quorum is like, as far as this broker knows; nil where no
-// majority decides.
-func (s *Service) Quorum(done func(*controller.QuorumStatus)) {
-	q, ok := s.controller.(controller.Quorate)
-	if !ok {
-		done(nil)
-		return
-	}
-	s.control.do(func() {
-		status := q.Quorum()
-		done(&status)
-	})
-}
 
 // Start begins the broker's work: the other brokers can be reached, as far as they are there.
 func (s *Service) Start() {
@@ -260,7 +243,7 @@ func (s *Service) step(input func(now time.Time) []controller.Effect) {
 
 // publish shows what the controller has decided. It is called on control.
 func (s *Service) publish() {
-	v := &view{image: s.controller.Image(), left: s.controller.Left(), boss: s.controller.ControllerID()}
+	v := &view{image: s.controller.Image(), left: s.controller.Left(), boss: s.controller.ControllerID(), applied: s.controller.Applied()}
 	self, _ := v.image.Broker(s.cfg.ID)
 	v.retired = s.leaving.Load() && self.Fenced
 	if old := s.view.Load(); old == nil || !s.same(old, v) {
@@ -284,7 +267,7 @@ func (s *Service) alive(id BrokerID) bool { return id == s.cfg.ID || s.controlle
 
 // same reports whether there is nothing new to show; v is yet without who is alive.
 func (s *Service) same(old, v *view) bool {
-	return old.image == v.image && old.left == v.left && old.boss == v.boss && old.retired == v.retired &&
+	return old.image == v.image && old.left == v.left && old.boss == v.boss && old.applied == v.applied && old.retired == v.retired &&
 		!slices.ContainsFunc(s.cfg.Brokers, func(id BrokerID) bool { return old.alive[id] != s.alive(id) })
 }
 

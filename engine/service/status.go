@@ -3,7 +3,6 @@ package service
 import (
 	"iter"
 	"slices"
-	"time"
 
 	"logbook/engine/commitlog"
 	"logbook/engine/controller"
@@ -158,31 +157,27 @@ func partitionStatus(a replica.Assignment, replicas []ReplicaStatus) PartitionSt
 
 // Failover gives a partition whose leader is gone a new one.
 //
-// Errors: UnknownPartition, NotCoordinator (another broker keeps the decisions),
-// LeaderAvailable, NoEligible, Diverged, BadRequest (nothing is decided by command),
-// Unavailable.
+// Errors: UnknownPartition, LeaderAvailable, NoEligible, Diverged, BadRequest (nothing is decided
+// by command), Unavailable.
 func (s *Service) Failover(p Partition, done func(controller.FailoverResult, error)) {
-	if err := s.elsewhere("decisions are made on another broker"); err != nil {
-		done(controller.FailoverResult{}, err)
-		return
-	}
-	s.command(func(now time.Time, id uint64) []controller.Effect { return s.controller.Failover(now, id, p) },
-		func(d controller.Done) { done(d.Failover, s.fail(d.Err)) })
+	s.order(Command{Failover: &p}, done)
 }
 
 // Reassign moves a partition to brokers, in their order of preference; without any it takes back
 // a move that is under way. done is called when it has begun: the partition's assignment shows
 // when it is over.
 //
-// Errors: UnknownPartition, NotCoordinator (another broker decides), BadRequest (what is wrong
-// with the brokers, nothing is under way, or the controller does not move partitions), Unavailable.
+// Errors: UnknownPartition, BadRequest (what is wrong with the brokers, nothing is under way, or
+// the controller does not move partitions), Unavailable.
 func (s *Service) Reassign(p Partition, to []BrokerID, done func(error)) {
-	if err := s.elsewhere("decisions are made on another broker"); err != nil {
-		done(err)
-		return
-	}
-	s.command(func(now time.Time, id uint64) []controller.Effect { return s.controller.Reassign(now, id, p, to) },
-		func(d controller.Done) { done(s.fail(d.Err)) })
+	s.order(Command{Reassign: &MoveTo{p, to}}, func(_ controller.FailoverResult, err error) { done(err) })
+}
+
+// ChangeMember changes who belongs to the cluster, or votes in it.
+//
+// Errors: BadRequest, around *controller.MemberError and controller.ErrNoMembers; Unavailable.
+func (s *Service) ChangeMember(change MemberChange, done func(error)) {
+	s.order(Command{ChangeMember: &change}, func(_ controller.FailoverResult, err error) { done(err) })
 }
 
 // CatchUp makes this broker's replica copy what it lacks, after comparing what it has.

@@ -3,12 +3,11 @@ package service
 import (
 	"bytes"
 	"crypto/sha256"
+	"slices"
 	"strings"
-	"time"
 
 	"logbook/engine/controller"
 	"logbook/engine/metadata"
-	"logbook/engine/replica"
 	"logbook/engine/topic"
 )
 
@@ -22,14 +21,28 @@ func IsInternal(name string) bool { return strings.HasPrefix(name, internalPrefi
 type BrokerStatus struct {
 	ID    BrokerID
 	Alive bool
+	Role  metadata.Role
+	Rack  string // empty: it did not say
 }
 
-// Brokers lists the brokers of the cluster, by ascending id.
+// Brokers lists the brokers of the cluster that store records, by ascending id: those that clients
+// have to do with.
 func (s *Service) Brokers() []BrokerStatus {
-	alive := s.view.Load().alive
+	return slices.DeleteFunc(s.Processes(), func(b BrokerStatus) bool { return !b.Role.Stores() })
+}
+
+// Processes lists the brokers of the cluster, by ascending id, those too that only decide.
+func (s *Service) Processes() []BrokerStatus {
+	v := s.view.Load()
 	out := make([]BrokerStatus, 0, len(s.cfg.Brokers))
 	for _, id := range s.cfg.Brokers {
-		out = append(out, BrokerStatus{ID: id, Alive: alive[id]})
+		r, _ := v.image.Broker(id)
+		if r.Life == 0 && id == s.cfg.ID {
+			r.Role, r.Rack = s.cfg.Role, s.cfg.Rack
+		}
+		if _, removed := v.image.Removed(id); !removed {
+			out = append(out, BrokerStatus{ID: id, Alive: v.alive[id], Role: r.Role, Rack: r.Rack})
+		}
 	}
 	return out
 }
@@ -54,11 +67,10 @@ func (s *Service) Topics(names ...string) ([]*metadata.Topic, error) {
 	return out, nil
 }
 
-// CreateTopic makes a topic. Zero values of Replication and Partitioner are defaults: as
+// CreateTopic makes a topic, on whichever broker decides. Zero values of Replication and Partitioner are defaults: as
 // many replicas as there are brokers, at most 3, and topic.Murmur2. ID is drawn.
 //
-// Errors: TopicExists, NotCoordinator (topics are made on another broker), BadRequest,
-// Unavailable.
+// Errors: TopicExists, BadRequest, Unavailable.
 func (s *Service) CreateTopic(spec controller.TopicSpec, done func(*metadata.Topic, error)) {
 	if IsInternal(spec.Name) {
 		done(nil, badRequest("topic names that begin with %q are the broker's own", internalPrefix))
@@ -74,25 +86,15 @@ func (s *Service) CreateTopic(spec controller.TopicSpec, done func(*metadata.Top
 
 // AutoCreateTopic makes a topic because a client wrote to it. Clients do that on several
 // brokers at once; where no single broker makes topics, the id is one that each of them finds,
-// so that they make the same topic and not two of one name. Where one does, it is asked.
+// so that they make the same topic and not two of one name.
 //
-// Errors: those of CreateTopic, but for NotCoordinator.
+// Errors: those of CreateTopic.
 func (s *Service) AutoCreateTopic(name string, partitions int, done func(error)) {
 	if IsInternal(name) {
 		done(badRequest("topic names that begin with %q are the broker's own", internalPrefix))
 		return
 	}
-	at := s.ControllerID()
-	if at == replica.None || at == s.cfg.ID {
-		s.autoCreate(name, partitions, func(_ *metadata.Topic, err error) { done(err) })
-		return
-	}
-	s.call(at, func(id uint64) PeerMessage { return MakeTopicRequest{id, name, partitions} }, func(m PeerMessage, err error) {
-		if r, ok := m.(MakeTopicResponse); err == nil && ok && r.Code != "" {
-			err = &Error{Code: r.Code, Message: r.Err}
-		}
-		done(err)
-	})
+	s.autoCreate(name, partitions, func(_ *metadata.Topic, err error) { done(err) })
 }
 
 func (s *Service) autoCreate(name string, partitions int, done func(*metadata.Topic, error)) {
@@ -107,21 +109,20 @@ func (s *Service) autoCreate(name string, partitions int, done func(*metadata.To
 // leads of it before it says so.
 func (s *Service) makeTopic(spec controller.TopicSpec, done func(*metadata.Topic, error)) {
 	if spec.Replication == 0 {
-		spec.Replication = min(3, len(s.cfg.Brokers))
+		spec.Replication = min(3, len(s.Brokers()))
 	}
 	if spec.Partitioner == "" {
 		spec.Partitioner = topic.Murmur2.Name()
 	}
-	if err := s.elsewhere("topics are made on the broker that keeps the decisions"); err != nil {
-		done(nil, err)
-		return
-	}
-	s.command(func(now time.Time, id uint64) []controller.Effect { return s.controller.CreateTopic(now, id, spec) }, func(d controller.Done) {
-		if d.Err != nil {
-			done(nil, s.fail(d.Err))
+	s.order(Command{CreateTopic: &spec}, func(_ controller.FailoverResult, err error) {
+		t := s.Image().Topic(spec.Name)
+		if err == nil && t == nil {
+			err = unavailable("topic %q is made, and broker %d has not heard of it yet; try again", spec.Name, s.cfg.ID)
+		}
+		if err != nil {
+			done(nil, err)
 			return
 		}
-		t := s.Image().Topic(spec.Name)
 		g := newGathering(len(t.Partitions))
 		for i := range t.Partitions {
 			s.node.Settle(Partition{Topic: spec.Name, ID: i}, func() { g.arrived(func() { done(t, nil) }) })
@@ -131,20 +132,13 @@ func (s *Service) makeTopic(spec controller.TopicSpec, done func(*metadata.Topic
 
 // ChangeTopic deletes a topic, adds partitions, or changes its settings.
 //
-// Errors: UnknownTopic, NotCoordinator (topics are changed on another broker), BadRequest,
-// Unavailable.
+// Errors: UnknownTopic, BadRequest, Unavailable.
 func (s *Service) ChangeTopic(change controller.TopicChange, done func(error)) {
 	if IsInternal(change.Name) {
 		done(badRequest("topic %q is the broker's own", change.Name))
 		return
 	}
-	if err := s.elsewhere("topics are changed on the broker that keeps the decisions"); err != nil {
-		done(err)
-		return
-	}
-	s.command(func(now time.Time, id uint64) []controller.Effect { return s.controller.ChangeTopic(now, id, change) }, func(d controller.Done) {
-		done(s.fail(d.Err))
-	})
+	s.order(Command{ChangeTopic: &change}, func(_ controller.FailoverResult, err error) { done(err) })
 }
 
 // foundID is an id that every broker finds for the same seed, whichever makes the topic. The

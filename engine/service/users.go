@@ -1,8 +1,6 @@
 package service
 
 import (
-	"time"
-
 	"logbook/engine/controller"
 	"logbook/engine/metadata"
 )
@@ -12,16 +10,10 @@ type UserChange = controller.UserChange
 
 // ChangeUser gives a user credentials, or takes some away.
 //
-// Errors: NotCoordinator (decisions are made on another broker), BadRequest, around
-// *controller.UnknownUserError, *metadata.MechanismError and *metadata.IterationsError;
-// Unavailable.
+// Errors: BadRequest, around *controller.UnknownUserError, *metadata.MechanismError and
+// *metadata.IterationsError; Unavailable.
 func (s *Service) ChangeUser(change UserChange, done func(error)) {
-	if err := s.elsewhere("users are changed on the broker that keeps the decisions"); err != nil {
-		done(err)
-		return
-	}
-	s.command(func(now time.Time, id uint64) []controller.Effect { return s.controller.ChangeUser(now, id, change) },
-		func(d controller.Done) { done(s.fail(d.Err)) })
+	s.order(Command{ChangeUser: &change}, func(_ controller.FailoverResult, err error) { done(err) })
 }
 
 // IsUser reports whether a password is a user's.

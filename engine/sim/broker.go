@@ -122,7 +122,7 @@ func (b *broker) start() {
 		seed[8+i] = byte(w.cfg.Seed >> (8 * i))
 	}
 	s, err := service.Open(service.Config{
-		ID: replica.BrokerID(b.id), Dir: "broker", Brokers: ids, Controller: w.cfg.Controller, Acks: w.acks, MinInSync: w.cfg.MinInSync,
+		ID: replica.BrokerID(b.id), Dir: "broker", Brokers: ids, Role: b.role(), Controller: w.cfg.Controller, Acks: w.acks, MinInSync: w.cfg.MinInSync,
 		HealthEvery: healthEvery, FailAfter: failAfter, LagTimeout: lagTimeout, WriteTimeout: writeTimeout, RequestTimeout: time.Second, ProbeTimeout: time.Second,
 		GroupPartitions: 1, ScrubEvery: scrubEvery, SnapshotAfter: 16,
 		Log:     commitlog.Options{FS: b.disk, Now: b.now, SegmentBytes: 4 << 10},
@@ -142,6 +142,17 @@ func (b *broker) start() {
 	w.draw.started(b.id)
 	s.Start()
 	b.wake(life)
+}
+
+// role is what the broker does.
+func (b *broker) role() metadata.Role {
+	switch cfg := b.w.cfg; {
+	case cfg.Deciding == 0:
+		return ""
+	case b.id > cfg.Brokers-cfg.Deciding:
+		return metadata.DecidesOnly
+	}
+	return metadata.StoresOnly
 }
 
 // wake looks, a moment later, when the process wants to be ticked.

@@ -25,6 +25,7 @@ const (
 	Drift     Fault = "drift"      // a broker's clock goes up to a tenth too fast or too slow
 	Rot       Fault = "rot"        // a bit flips on the disk of one broker
 	Move      Fault = "move"       // no fault: a partition is moved to other brokers, or a move taken back
+	Vote      Fault = "vote"       // no fault: a broker is given a vote, or loses it; with the quorum controller
 	LostDisk  Fault = "lost disk"  // a broker dies, and comes back with an empty disk; always the same one
 )
 
@@ -39,8 +40,9 @@ var EveryFault = append(slices.Clone(AllFaults), Rot, LostDisk)
 type Config struct {
 	Seed       uint64        `json:"seed"`
 	Brokers    int           `json:"brokers"`
-	Controller string        `json:"controller"` // manual, first-alive or quorum
-	Acks       string        `json:"acks"`       // leader, all or quorum
+	Deciding   int           `json:"deciding,omitempty"` // so many of them, the last, only decide, and the others only store; 0: all do both
+	Controller string        `json:"controller"`         // manual, first-alive or quorum
+	Acks       string        `json:"acks"`               // leader, all or quorum
 	MinInSync  int           `json:"min_in_sync"`
 	Faults     []Fault       `json:"faults"`
 	Length     time.Duration `json:"length"` // how long faults go on
@@ -69,13 +71,16 @@ func (c Config) withDefaults() (Config, replica.Acks, error) {
 	if err == nil && (c.Brokers < 1 || c.Brokers > 9) {
 		err = fmt.Errorf("sim: %d brokers; there must be from 1 to 9", c.Brokers)
 	}
+	if err == nil && (c.Deciding < 0 || c.Deciding >= c.Brokers || c.Deciding > 0 && c.Controller != "quorum") {
+		err = fmt.Errorf("sim: %d of %d brokers only decide, with the controller %s; some must store, and the controller must be quorum", c.Deciding, c.Brokers, c.Controller)
+	}
 	return c, acks, err
 }
 
 // Step is something that a schedule makes happen.
 type Step struct {
 	At   time.Duration `json:"at"`
-	What string        `json:"what"` // produce, crash, restart, cut, heal, lossy, calm, slow, fast, silence, speak, move, pause, resume, drift, lose disk, rot, disk error, disk well
+	What string        `json:"what"` // produce, crash, restart, cut, heal, lossy, calm, slow, fast, silence, speak, move, vote, pause, resume, drift, lose disk, rot, disk error, disk well
 	A    int           `json:"a,omitempty"`
 	B    int           `json:"b,omitempty"` // cut: to; 0: both directions
 	N    int           `json:"n,omitempty"`
@@ -166,6 +171,8 @@ func fault(f Fault, at time.Duration, broker func() int, rng *rand.Rand) []Step 
 		return []Step{{At: at, What: "pause", A: a}, {At: later, What: "resume", A: a}}
 	case Move:
 		return []Step{{At: at, What: "move", A: 1 + rng.IntN(len(parts)), B: 1 + rng.IntN(9)}}
+	case Vote:
+		return []Step{{At: at, What: "vote", A: a, N: rng.IntN(3)}}
 	case Drift:
 		return []Step{{At: at, What: "drift", A: a, N: 900 + rng.IntN(201)}}
 	case LostDisk:

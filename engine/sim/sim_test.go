@@ -76,6 +76,29 @@ func TestMoves(t *testing.T) {
 	}
 }
 
+// Votes are given and taken under every fault, also where some brokers decide and others store, and
+// nothing that is promised is broken.
+func TestVotes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a long enumeration")
+	}
+	for _, deciding := range []int{0, 4} {
+		config := func(seed uint64) sim.Config {
+			return sim.Config{Seed: seed, Brokers: 4 + deciding, Deciding: deciding, Controller: "quorum", Acks: "quorum", Faults: append([]sim.Fault{sim.Vote, sim.Vote, sim.Move}, sim.AllFaults...)}
+		}
+		alone := config(*first)
+		alone.Faults = []sim.Fault{sim.Vote}
+		r, err := sim.Run(sim.Plan(alone))
+		require.NoError(t, err)
+		require.Contains(t, r.Trace, "take vote", "no vote moves")
+		bad, err := sim.Seeds(config, *first, max(1, int(*seeds)/4), nil)
+		require.NoError(t, err)
+		for _, r := range bad {
+			require.Empty(t, r.Violations, "%d deciding, seed %d", deciding, r.Schedule.Config.Seed)
+		}
+	}
+}
+
 func TestTable(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a long enumeration")

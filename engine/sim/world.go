@@ -290,6 +290,8 @@ func (w *world) step(s Step) {
 		w.brokers[s.A-1].rot()
 	case "move":
 		w.move(parts[s.A-1], s.B)
+	case "vote":
+		w.vote(s.A, []controller.MemberChangeKind{controller.GiveVote, controller.TakeVote, controller.TakeVote}[s.N%3])
 	case "pause":
 		w.brokers[s.A-1].paused = w.brokers[s.A-1].up
 	case "resume":

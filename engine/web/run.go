@@ -34,7 +34,7 @@ func Run(ctx context.Context, s server.Settings, logger *slog.Logger) error {
 	if err != nil {
 		return errors.Join(err, ln.Close(), web.Close())
 	}
-	if s.KafkaPort >= 0 {
+	if s.KafkaPort >= 0 && cfg.Role.Stores() { // a broker that only decides has nothing for Kafka's clients
 		kln, err := lc.Listen(ctx, "tcp", s.KafkaAddress())
 		switch {
 		case err == nil:

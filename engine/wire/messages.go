@@ -36,11 +36,12 @@ var Messages = []Message{
 	{"delete_group", "Deletes a group that has no members, with its committed offsets.", DescribeGroup{}, Empty{}},
 	{"status", "Describes a partition, replica by replica.", PartitionRequest{}, StatusReply{}},
 	{"describe_cluster", "Describes the cluster at a glance: who decides, who is there, and what is not well.", Empty{}, ClusterReply{}},
-	{"reassign", "Moves a partition to other brokers, or takes a move back. Ask the controller's broker.", Reassign{}, Empty{}},
+	{"reassign", "Moves a partition to other brokers, or takes a move back.", Reassign{}, Empty{}},
+	{"change_member", "Gives a broker a vote, takes it, or removes the broker from the cluster.", ChangeMember{}, Empty{}},
 	{"list_users", "Lists those who have a password.", Empty{}, ListUsersReply{}},
-	{"set_password", "Gives a user a password, and makes the user first if need be. Ask the controller's broker, and over TLS.", SetPassword{}, Empty{}},
-	{"delete_user", "Takes a user's passwords away. Ask the controller's broker.", DeleteUser{}, Empty{}},
-	{"failover", "Gives a partition whose leader is gone a new one. Ask the controller's broker.", PartitionRequest{}, FailoverReply{}},
+	{"set_password", "Gives a user a password, and makes the user first if need be. Ask over TLS.", SetPassword{}, Empty{}},
+	{"delete_user", "Takes a user's passwords away.", DeleteUser{}, Empty{}},
+	{"failover", "Gives a partition whose leader is gone a new one.", PartitionRequest{}, FailoverReply{}},
 	{"catch_up", "Makes a replica on this broker copy what it lacks.", PartitionRequest{}, Empty{}},
 	{"recover", "Makes a replica on this broker what its leader's is, and in sync again.", PartitionRequest{}, Empty{}},
 }
@@ -386,7 +387,10 @@ type ClusterBroker struct {
 	Address  string   `json:"address" doc:"host:port"`
 	Alive    bool     `json:"alive" doc:"as far as the answering broker knows"`
 	Fenced   bool     `json:"fenced" doc:"quorum: it was not heard of, or has just started, and counts for nothing"`
+	Role     string   `json:"role" doc:"broker, controller, or both"`
+	Rack     string   `json:"rack,omitempty" doc:"where it is"`
 	Voter    bool     `json:"voter" doc:"quorum: it has a vote"`
+	Learner  bool     `json:"learner" doc:"quorum: it follows the decisions without a vote"`
 	Lag      int64    `json:"lag" doc:"decisions that it lacks; -1: unknown, ask the active controller"`
 	Leads    int      `json:"leads" doc:"partitions that it leads"`
 	Replicas int      `json:"replicas" doc:"partitions that it has a replica of"`
@@ -397,6 +401,12 @@ type Reassign struct {
 	Topic     string     `json:"topic"`
 	Partition int        `json:"partition"`
 	Replicas  []BrokerID `json:"replicas" doc:"the brokers, the preferred leader first; none: a move that is under way is taken back"`
+}
+
+// ChangeMember changes who belongs to the cluster, and who votes in it.
+type ChangeMember struct {
+	Broker BrokerID `json:"broker"`
+	Change string   `json:"change" doc:"give_vote, take_vote or remove"`
 }
 
 // Move is a partition that is being moved.

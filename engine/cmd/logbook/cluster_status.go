@@ -38,7 +38,7 @@ func printCluster(w io.Writer, r wire.ClusterReply) {
 		fmt.Fprintf(w, "; cluster %s, term %d, decision %d", r.Cluster, r.Term, r.Committed)
 	}
 	fmt.Fprintln(w)
-	fmt.Fprintln(w, "BROKER\tADDRESS\tSTATE\tVOTER\tDECISIONS LACKED\tLEADS\tREPLICAS")
+	fmt.Fprintln(w, "BROKER\tADDRESS\tROLE\tSTATE\tVOTE\tDECISIONS LACKED\tLEADS\tREPLICAS")
 	for _, b := range r.Brokers {
 		state, lag := "alive", "unknown"
 		switch {
@@ -50,10 +50,14 @@ func printCluster(w io.Writer, r wire.ClusterReply) {
 		if b.Lag >= 0 {
 			lag = fmt.Sprint(b.Lag)
 		}
-		if !b.Voter {
+		vote := "no"
+		switch {
+		case b.Voter:
+			vote = "yes"
+		case !b.Learner:
 			lag = "-"
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%v\t%s\t%d\t%d\n", b.ID, b.Address, state, b.Voter, lag, b.Leads, b.Replicas)
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%d\t%d\n", b.ID, b.Address, b.Role, state, vote, lag, b.Leads, b.Replicas)
 	}
 	for _, mv := range r.Moving {
 		fmt.Fprintf(w, "%s/%d moves from %s to %s; who has all of it: %s\n", mv.Topic, mv.Partition, ids(mv.From), ids(mv.To), ids(mv.Done))

@@ -5,11 +5,11 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strconv"
 
 	"github.com/spf13/cobra"
 
 	"logbook/engine/client"
+	"logbook/engine/metadata"
 	"logbook/engine/wire"
 )
 
@@ -42,13 +42,7 @@ func drainCommand(o *globalFlags) *cobra.Command {
 		Long: `Drain begins to move each partition that a broker has a replica of to the living broker that has the fewest, and
 lists where. logbook cluster status shows how far it is. A broker without partitions can be stopped, and
 nobody misses it. It is for clusters with the quorum controller.`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := strconv.Atoi(args[0])
-			if err != nil || id < 1 {
-				return usageError{fmt.Errorf("%q is no broker's id: these are numbers from 1 on", args[0])}
-			}
-			return o.with(func(c *client.Client) error { return drain(cmd, o, c, wire.BrokerID(id)) })
-		},
+		RunE: onBroker(o, func(cmd *cobra.Command, c *client.Client, id wire.BrokerID) error { return drain(cmd, o, c, id) }),
 	}
 }
 
@@ -63,7 +57,7 @@ func drain(cmd *cobra.Command, o *globalFlags, c *client.Client, from wire.Broke
 	}
 	load := map[wire.BrokerID]int{}
 	for _, b := range r.Brokers {
-		if b.ID != from && b.Alive && !b.Fenced {
+		if b.ID != from && b.Alive && !b.Fenced && b.Role != string(metadata.DecidesOnly) {
 			load[b.ID] = b.Replicas
 		}
 	}

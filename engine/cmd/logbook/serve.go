@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"logbook/engine/controller"
+	"logbook/engine/metadata"
 	"logbook/engine/server"
 	"logbook/engine/web"
 )
@@ -84,7 +85,7 @@ func settings(flags *pflag.FlagSet) (server.Settings, error) {
 
 func clusterCommand(o *globalFlags) *cobra.Command {
 	var dir, ctl, acks string
-	var n, first, kafka int
+	var n, deciding, first, kafka int
 	cmd := &cobra.Command{
 		Use:   "cluster",
 		Short: "Run three brokers on this machine, for trying things",
@@ -98,6 +99,9 @@ what the others do; it is started again when you press Enter, or with its number
 			if n < 1 || n > 9 {
 				return usageError{fmt.Errorf("--brokers is %d, it must be from 1 to 9", n)}
 			}
+			if deciding < 0 || deciding > 9 {
+				return usageError{fmt.Errorf("--controllers is %d, it must be from 0 to 9", deciding)}
+			}
 			if dir == "" {
 				tmp, err := os.MkdirTemp("", "logbook-cluster-")
 				if err != nil {
@@ -109,19 +113,23 @@ what the others do; it is started again when you press Enter, or with its number
 			if first == 0 && !cmd.Flags().Changed("kafka-first-port") {
 				kafka = 0 // free ports are asked for
 			}
-			t := &trial{dir: dir, controller: ctl, acks: acks, out: cmd.OutOrStdout(), running: map[int]*exec.Cmd{}}
-			if err := t.addresses(n, first, kafka); err != nil {
+			if deciding > 0 && ctl == "" {
+				ctl = "quorum" // for one broker too
+			}
+			t := &trial{dir: dir, controller: ctl, acks: acks, storing: n, deciding: deciding, out: cmd.OutOrStdout(), running: map[int]*exec.Cmd{}}
+			if err := t.addresses(n+deciding, first, kafka); err != nil {
 				return err
 			}
 			return t.run(cmd.Context(), cmd.InOrStdin())
 		},
 	}
-	cmd.AddCommand(clusterStatusCommand(o), drainCommand(o))
+	cmd.AddCommand(clusterStatusCommand(o), drainCommand(o), removeCommand(o), voteCommand(o))
 	f := cmd.Flags()
 	f.StringVar(&dir, "data", "", "directory; empty: a temporary one, removed at the end")
 	f.StringVar(&ctl, "controller", "", controller.KindNames()+"; empty: quorum, or manual for one broker")
 	f.StringVar(&acks, "acks", "quorum", "leader, all or quorum")
 	f.IntVar(&n, "brokers", 3, "how many")
+	f.IntVar(&deciding, "controllers", 0, "brokers more that only decide; the others only store then. 0: each does both")
 	f.IntVar(&kafka, "kafka-first-port", 9092, "port of the first broker for Kafka's clients; 0: free ones")
 	f.IntVar(&first, "first-port", 9400, "port of the first broker; HTTP is 1000 above; 0: free ones")
 	return cmd
@@ -130,6 +138,7 @@ what the others do; it is started again when you press Enter, or with its number
 // trial is a cluster of processes.
 type trial struct {
 	dir, controller, acks string
+	storing, deciding     int // the first brokers, and those after them; all do both where there are none of these
 	out                   io.Writer
 	ports, web, kafka     []int
 
@@ -175,7 +184,7 @@ func (t *trial) run(ctx context.Context, in io.Reader) error {
 			return err
 		}
 	}
-	fmt.Fprintf(t.out, "\nLook:  http://127.0.0.1:%d/\nUse:   export LOGBOOK_BROKERS=%s\n       logbook topic create flights --partitions 3\nKafka: bootstrap.servers=%s\nBreak: kill -9 one of them; Enter starts it again.  End: Ctrl-C.\n\n", t.web[0], list(t.ports), list(t.kafka))
+	fmt.Fprintf(t.out, "\nLook:  http://127.0.0.1:%d/\nUse:   export LOGBOOK_BROKERS=%s\n       logbook topic create flights --partitions 3\nKafka: bootstrap.servers=%s\nBreak: kill -9 one of them; Enter starts it again.  End: Ctrl-C.\n\n", t.web[0], list(t.ports), list(t.kafka[:t.storing]))
 	lines := make(chan struct{})
 	go func() {
 		for scan := bufio.NewScanner(in); scan.Scan(); {
@@ -216,6 +225,13 @@ func (t *trial) start(ctx context.Context, id int) error {
 		"--data", filepath.Join(t.dir, fmt.Sprint("broker-", id)), "--peers", strings.Join(peers, ","), "--acks", t.acks, "--log-format", "json")
 	if t.controller != "" {
 		cmd.Args = append(cmd.Args, "--controller", t.controller)
+	}
+	if t.deciding > 0 {
+		role := metadata.StoresOnly
+		if id > t.storing {
+			role = metadata.DecidesOnly
+		}
+		cmd.Args = append(cmd.Args, "--roles", role.String())
 	}
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 15 * time.Second

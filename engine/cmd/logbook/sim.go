@@ -43,6 +43,7 @@ that writes go on when all is well again.`,
 	f.StringVar(&s.cfg.Controller, "controller", "manual", controller.KindNames())
 	f.StringVar(&s.cfg.Acks, "acks", "quorum", "leader, all or quorum")
 	f.IntVar(&s.cfg.Brokers, "brokers", 3, "how many brokers")
+	f.IntVar(&s.cfg.Deciding, "deciding", 0, "how many of them only decide; the others only store then")
 	f.IntVar(&s.cfg.MinInSync, "min-in-sync", 2, "replicas that quorum demands")
 	f.StringVar(&s.faults, "faults", names(sim.AllFaults), "which kinds, with commas: "+names(kinds))
 	f.IntVar(&s.seeds, "seeds", 100, "how many")
@@ -67,7 +68,7 @@ that writes go on when all is well again.`,
 }
 
 // kinds are the faults that can be asked for.
-var kinds = sim.EveryFault
+var kinds = append(slices.Clone(sim.EveryFault), sim.Move, sim.Vote)
 
 func names(faults []sim.Fault) string {
 	var out []string

@@ -49,7 +49,7 @@ func (c *Controller) tickBroker() {
 	delete(b.asked, b.seq-2*ticksOfSession) // its lease would be over
 	self, _ := c.image.Broker(c.cfg.ID)
 	c.emit(controller.Send{To: active, Message: controller.BrokerHeartbeat{
-		Cluster: c.self.Cluster, Seq: b.seq, Life: c.self.Life, Applied: c.applied, Fenced: b.registered && self.Fenced, Leaving: c.leave, Unusable: unusable,
+		Cluster: c.self.Cluster, Seq: b.seq, Life: c.self.Life, Applied: c.applied, Fenced: b.registered && self.Fenced, Leaving: c.leave, Unusable: unusable, Role: c.cfg.Role, Rack: c.cfg.Rack,
 	}})
 }
 
@@ -126,6 +126,9 @@ func (c *Controller) follow(old, next *metadata.Image) {
 				c.emit(controller.Silent{Peer: r.Broker.ID, Why: "the controller does not hear of it"})
 			}
 		}
+	}
+	if c.broker.begun {
+		c.checkRemoved()
 	}
 	if self, _ := next.Broker(c.cfg.ID); !c.broker.registered && c.broker.begun && self.Life == c.self.Life {
 		c.broker.registered, c.broker.beatAt = true, c.now

@@ -29,6 +29,14 @@
 // one. A new one gives every broker its time before it fences it. So a leader that lost its
 // controller stops serving before another can lead, as long as clocks run alike to a quarter.
 //
+// # Roles and votes
+//
+// A broker stores records and votes, unless its role is to do one of the two. Who only stores is a
+// learner: it copies the log of decisions without a vote. Votes are given and taken by entries of
+// the log, one at a time (members.go); a vote is not taken where those left that are heard of would
+// be no majority. A broker without replicas can be removed: it votes on until it is let go, since
+// there may be no majority without it, and only an empty disk brings it back.
+//
 // # Names of members
 //
 // A member's name is drawn when a data directory is first used, and kept in it. A broker whose disk

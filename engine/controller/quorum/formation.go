@@ -7,6 +7,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"logbook/engine/controller"
+	"logbook/engine/metadata"
 	"logbook/engine/record"
 	"logbook/engine/replica"
 	"logbook/engine/topic"
@@ -14,8 +15,8 @@ import (
 
 // Brokers that start for the first time form a cluster. The first of them, the founder, waits
 // until it has met all the others and knows that none belongs to a cluster; then it draws the
-// cluster's id and tells them who the voters are. Until it knows that all have stored that, it
-// goes on telling, and does not vote.
+// cluster's id and tells them who the voters are: those whose role it is to decide. Until it knows
+// that all have stored that, it goes on telling, and does not vote.
 
 func (c *Controller) founder() bool { return c.cfg.Brokers[0] == c.cfg.ID }
 
@@ -40,7 +41,7 @@ func (c *Controller) greet(to ...replica.BrokerID) {
 	}
 	for _, id := range to {
 		if id != c.cfg.ID {
-			c.emit(controller.Send{To: id, Message: controller.Meet{Cluster: cluster, Member: c.self.Member}})
+			c.emit(controller.Send{To: id, Message: controller.Meet{Cluster: cluster, Member: c.self.Member, Role: c.cfg.Role}})
 		}
 	}
 }
@@ -50,7 +51,15 @@ func (c *Controller) found() {
 	if !c.founder() {
 		return
 	}
-	voters := []uint64{c.self.Member}
+	var voters, learners []uint64
+	count := func(member uint64, role metadata.Role) {
+		if role.Decides() {
+			voters = append(voters, member)
+		} else {
+			learners = append(learners, member)
+		}
+	}
+	count(c.self.Member, c.cfg.Role)
 	for _, id := range c.cfg.Brokers[1:] {
 		m, ok := c.met[id]
 		if !ok || m.Cluster != (topic.ID{}) {
@@ -59,14 +68,18 @@ func (c *Controller) found() {
 			}
 			return
 		}
-		voters = append(voters, m.Member)
+		count(m.Member, m.Role)
+	}
+	if len(voters) == 0 {
+		c.warn("no cluster can be formed: not one of the brokers %v is to decide; give some of them the role %s (LOGBOOK_ROLES)", c.cfg.Brokers, metadata.DecidesOnly)
+		return
 	}
 	var cluster topic.ID
 	if _, err := io.ReadFull(c.cfg.Random, cluster[:]); err != nil {
 		c.warn("the cluster's id cannot be drawn: %v", err)
 		return
 	}
-	c.self.Cluster, c.self.Voters, c.self.Forming = cluster, voters, true
+	c.self.Cluster, c.self.Voters, c.self.Learners, c.self.Forming = cluster, voters, learners, true
 	clear(c.met)
 	c.keepIdentity(c.tellVoters)
 }
@@ -82,17 +95,22 @@ func (c *Controller) tellVoters() {
 		return // that it is being formed is not stored yet
 	}
 	all := true
-	for _, member := range c.self.Voters[1:] {
+	for _, member := range slices.Concat(c.self.Voters, c.self.Learners) {
 		id := brokerOf(member)
-		if m, ok := c.met[id]; !ok || m.Cluster != c.self.Cluster {
+		if m, ok := c.met[id]; id != c.cfg.ID && (!ok || m.Cluster != c.self.Cluster) {
 			all = false
-			c.emit(controller.Send{To: id, Message: controller.Form{Cluster: c.self.Cluster, Voters: c.self.Voters}})
+			c.emit(controller.Send{To: id, Message: c.form()})
 		}
 	}
 	if all {
 		c.self.Forming = false
 		c.keepIdentity(c.enter)
 	}
+}
+
+// form tells another broker what cluster this is.
+func (c *Controller) form() controller.Form {
+	return controller.Form{Cluster: c.self.Cluster, Voters: c.self.Voters, Learners: c.self.Learners}
 }
 
 // enter makes the broker a member of its cluster.
@@ -122,7 +140,7 @@ func (c *Controller) metBy(from replica.BrokerID, q controller.Meet) {
 			c.meet() // at once: it may be the last that was waited for
 		}
 	case q.Cluster == (topic.ID{}):
-		c.welcome(from, q.Member)
+		c.welcome(from, q)
 	case q.Cluster != c.self.Cluster:
 		c.stranger(from, q.Cluster)
 	}
@@ -139,7 +157,7 @@ func (c *Controller) formedBy(from replica.BrokerID, q controller.Form) {
 		}
 		c.greet(from)
 	case len(c.writes) == 0:
-		c.self.Cluster, c.self.Voters = q.Cluster, q.Voters
+		c.self.Cluster, c.self.Voters, c.self.Learners = q.Cluster, q.Voters, q.Learners
 		c.keepIdentity(func() {
 			c.enter()
 			c.greet(from)
@@ -153,17 +171,26 @@ func (c *Controller) stranger(id replica.BrokerID, cluster topic.ID) {
 }
 
 // welcome lets a new member take the place of the one that its broker had before, whose disk is
-// gone. It is for the active controller. A broker that is heard of keeps its member: another
-// process may have been started in its name by mistake.
-func (c *Controller) welcome(from replica.BrokerID, member uint64) {
-	if slices.Contains(c.members(), member) {
-		c.emit(controller.Send{To: from, Message: controller.Form{Cluster: c.self.Cluster, Voters: c.self.Voters}})
+// gone, or join. It is for the active controller. A broker that is heard of keeps its member:
+// another process may have been started in its name by mistake. Who had no vote gets none.
+func (c *Controller) welcome(from replica.BrokerID, q controller.Meet) {
+	if slices.Contains(c.members(), q.Member) {
+		c.emit(controller.Send{To: from, Message: c.form()})
 		return
 	}
 	if c.office == nil || c.office.ahead.Usable(from) {
 		return
 	}
-	change := raftpb.ConfChangeV2{Changes: []raftpb.ConfChangeSingle{{Type: raftpb.ConfChangeAddNode, NodeID: member}}}
+	if r, removed := c.office.ahead.Removed(from); removed {
+		r.Removed = false
+		c.change(func(*metadata.Image) ([]metadata.Record, error) { return []metadata.Record{{Broker: &r}}, nil }, func(error) {})
+		return // it asks again
+	}
+	join := raftpb.ConfChangeSingle{Type: raftpb.ConfChangeAddNode, NodeID: q.Member}
+	if !q.Role.Decides() || memberOf(from, c.conf.Learners) != 0 {
+		join.Type = raftpb.ConfChangeAddLearnerNode
+	}
+	change := raftpb.ConfChangeV2{Changes: []raftpb.ConfChangeSingle{join}}
 	for _, old := range c.members() {
 		if brokerOf(old) == from {
 			change.Changes = append(change.Changes, raftpb.ConfChangeSingle{Type: raftpb.ConfChangeRemoveNode, NodeID: old})

@@ -24,10 +24,12 @@ const (
 // identity is who the member is.
 type identity struct {
 	Member  uint64   `json:"member"`
-	Life    uint64   `json:"life"`              // of the broker, begun last
-	Cluster topic.ID `json:"cluster,omitzero"`  // zero: there is none yet
-	Voters  []uint64 `json:"voters,omitempty"`  // with which it began
-	Forming bool     `json:"forming,omitempty"` // the others have not all said yet that they know
+	Life    uint64   `json:"life"`             // of the broker, begun last
+	Cluster topic.ID `json:"cluster,omitzero"` // zero: there is none yet
+	Voters  []uint64 `json:"voters,omitempty"` // with which it began
+	// Learners are the members without a vote with which it began.
+	Learners []uint64 `json:"learners,omitempty"`
+	Forming  bool     `json:"forming,omitempty"` // the others have not all said yet that they know
 }
 
 // formed reports whether the member belongs to a cluster, and may vote in it.
@@ -156,7 +158,7 @@ type storage struct {
 }
 
 func newStorage(s *stored) (*storage, error) {
-	m := &storage{MemoryStorage: raft.NewMemoryStorage(), began: raftpb.ConfState{Voters: s.identity.Voters}}
+	m := &storage{MemoryStorage: raft.NewMemoryStorage(), began: raftpb.ConfState{Voters: s.identity.Voters, Learners: s.identity.Learners}}
 	if !raft.IsEmptySnap(s.snapshot) {
 		if err := m.ApplySnapshot(s.snapshot); err != nil {
 			return nil, err

@@ -29,6 +29,7 @@ type office struct {
 	moving   bool                                        // some partition may be on its way to other brokers
 	began    time.Time
 	waiting  []func() // commands, until the brokers have had time to show that they live
+	members  members
 }
 
 // decision is an entry's data.
@@ -73,7 +74,8 @@ func (c *Controller) takeOffice(term uint64) {
 	}
 	c.change(func(image *metadata.Image) (out []metadata.Record, err error) {
 		for _, id := range c.cfg.Brokers {
-			if _, known := image.Broker(id); !known {
+			_, known := image.Broker(id)
+			if _, removed := image.Removed(id); !known && !removed {
 				out = append(out, metadata.Record{Broker: &metadata.BrokerRecord{ID: id, Fenced: true}})
 			}
 		}
@@ -89,6 +91,7 @@ func (c *Controller) loseOffice() {
 	for _, do := range o.waiting {
 		do()
 	}
+	o.members.abandon()
 	for _, id := range slices.Sorted(maps.Keys(o.pending)) {
 		o.pending[id](&controller.UnsureError{})
 	}
@@ -173,7 +176,7 @@ func (c *Controller) heartbeatOf(from replica.BrokerID, q controller.BrokerHeart
 	ignore := func(error) {} // it is looked at again with the next heartbeat
 	if q.Life > r.Life {
 		c.change(func(image *metadata.Image) ([]metadata.Record, error) {
-			return controller.RegisterBroker(image, from, q.Life)
+			return controller.RegisterBroker(image, metadata.BrokerRecord{ID: from, Life: q.Life, Role: q.Role, Rack: q.Rack})
 		}, ignore)
 		o.sessions[from] = c.now.Add(c.session())
 		return
@@ -206,7 +209,7 @@ func (c *Controller) heartbeatOf(from replica.BrokerID, q controller.BrokerHeart
 
 // handOver has another member elected, before this broker stops.
 func (c *Controller) handOver() {
-	for _, id := range c.members() {
+	for _, id := range c.voters() {
 		if b := brokerOf(id); b != c.cfg.ID && c.image.Usable(b) {
 			c.node.TransferLeader(id)
 			return
@@ -246,6 +249,7 @@ func (c *Controller) tickOffice() {
 		}
 	}
 	c.runWaiting()
+	c.tickMembers()
 	if o.moving {
 		c.change(controller.FinishReassignments, func(error) {})
 		o.moving = controller.Moving(o.ahead)
@@ -297,7 +301,10 @@ func (c *Controller) whenShown(do func()) {
 
 func (c *Controller) runWaiting() {
 	o := c.office
-	missing := slices.ContainsFunc(c.cfg.Brokers, func(id replica.BrokerID) bool { return !o.ahead.Usable(id) })
+	missing := slices.ContainsFunc(c.cfg.Brokers, func(id replica.BrokerID) bool {
+		_, removed := o.ahead.Removed(id)
+		return !removed && !o.ahead.Usable(id)
+	})
 	if missing && c.now.Before(o.began.Add(c.session())) {
 		return
 	}

@@ -21,7 +21,7 @@ import (
 const Name = "quorum"
 
 func init() {
-	controller.Register(controller.Kind{Name: Name, Agrees: true, Mends: true, Journal: true, Open: func(cfg controller.Config, s controller.Stored) (controller.Machine, error) {
+	controller.Register(controller.Kind{Name: Name, Agrees: true, Mends: true, Journal: true, Roles: true, Open: func(cfg controller.Config, s controller.Stored) (controller.Machine, error) {
 		return New(cfg, s.Journal)
 	}})
 }
@@ -134,6 +134,9 @@ func (c *Controller) Image() *metadata.Image { return c.image }
 // ControllerID implements controller.Machine: the active controller, as far as this broker knows.
 func (c *Controller) ControllerID() replica.BrokerID { return brokerOf(c.seen.Lead) }
 
+// Applied implements controller.Machine.
+func (c *Controller) Applied() uint64 { return c.applied }
+
 // Alive implements controller.Machine.
 func (c *Controller) Alive(id replica.BrokerID) bool { return c.image.Usable(id) }
 
@@ -159,6 +162,7 @@ func (c *Controller) effects() []controller.Effect {
 // Start implements controller.Machine.
 func (c *Controller) Start(now time.Time) []controller.Effect {
 	c.begin(now)
+	c.checkRemoved() // while its life is still the one that was removed
 	if c.self.Member == 0 {
 		c.self.Member = newMember(c.cfg.ID, c.rng)
 	}
@@ -312,10 +316,16 @@ type Status = controller.QuorumStatus
 // Quorum implements controller.Quorate.
 func (c *Controller) Quorum() Status {
 	s := Status{Cluster: c.self.Cluster, Term: c.seen.Term, Active: c.ControllerID(), Applied: c.applied, Committed: c.seen.Commit, Formed: c.self.formed(), UncleanElections: c.uncleanElections}
+	voters := c.voters()
 	for _, id := range c.members() {
-		s.Voters = append(s.Voters, brokerOf(id))
+		if slices.Contains(voters, id) {
+			s.Voters = append(s.Voters, brokerOf(id))
+		} else {
+			s.Learners = append(s.Learners, brokerOf(id))
+		}
 	}
 	slices.Sort(s.Voters)
+	slices.Sort(s.Learners)
 	if c.node != nil && c.office != nil {
 		s.Lag = map[replica.BrokerID]uint64{}
 		last, _ := c.mem.LastIndex()

@@ -28,11 +28,28 @@ func newMember(id replica.BrokerID, rng interface{ Uint32() uint32 }) uint64 {
 	return uint64(max(1, rng.Uint32()))<<32 | uint64(uint32(id))
 }
 
-// members are the voters that there are at present.
+// voters are the members that vote at present.
+func (c *Controller) voters() []uint64 { return union(c.conf.Voters, c.conf.VotersOutgoing) }
+
+// members are the voters, and those who copy the log of decisions without a vote.
 func (c *Controller) members() []uint64 {
-	all := slices.Concat(c.conf.Voters, c.conf.VotersOutgoing)
+	return union(c.voters(), c.conf.Learners, c.conf.LearnersNext)
+}
+
+func union(lists ...[]uint64) []uint64 {
+	all := slices.Concat(lists...)
 	slices.Sort(all)
 	return slices.Compact(all)
+}
+
+// memberOf is a broker's member among some; 0: it has none there.
+func memberOf(id replica.BrokerID, among []uint64) uint64 {
+	for _, m := range among {
+		if brokerOf(m) == id {
+			return m
+		}
+	}
+	return 0
 }
 
 // quiet keeps the library from the standard log. What is fatal to it is a panic, and caught.
@@ -99,7 +116,7 @@ func (c *Controller) tickMember() {
 		if !c.now.Before(c.electAt) {
 			c.putOffElection()
 			c.handed = false
-			_ = c.node.Campaign() // it may not be one that can be elected
+			_ = c.node.Campaign() // it may not be one that can be elected, as without a vote
 		}
 	}
 }
@@ -253,12 +270,12 @@ func (c *Controller) apply(e raftpb.Entry) {
 	case raftpb.EntryConfChange:
 		var cc raftpb.ConfChange
 		if err := cc.Unmarshal(e.Data); err == nil {
-			c.conf, c.changed = *c.node.ApplyConfChange(cc), true
+			c.changeConf(cc)
 		}
 	case raftpb.EntryConfChangeV2:
 		var cc raftpb.ConfChangeV2
 		if err := cc.Unmarshal(e.Data); err == nil {
-			c.conf, c.changed = *c.node.ApplyConfChange(cc), true
+			c.changeConf(cc)
 		}
 	case raftpb.EntryNormal:
 		var problem error

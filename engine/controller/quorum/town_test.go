@@ -11,6 +11,7 @@ import (
 
 	"logbook/engine/controller"
 	"logbook/engine/controller/quorum"
+	"logbook/engine/metadata"
 	"logbook/engine/record"
 	"logbook/engine/replica"
 	"logbook/engine/topic"
@@ -32,6 +33,8 @@ type town struct {
 	queue []func()
 	cut   map[[2]replica.BrokerID]bool
 
+	roles    map[replica.BrokerID]metadata.Role
+	racks    map[replica.BrokerID]string
 	unusable map[replica.BrokerID][]controller.Partition
 	drop     func(to replica.BrokerID, m controller.Message) bool // what gets lost
 	hopeless bool                                                 // what is begun anew cannot be used either
@@ -86,7 +89,7 @@ func (w *town) start(id replica.BrokerID) {
 	b := w.all[id]
 	w.lives++
 	m, err := quorum.New(controller.Config{
-		ID: id, Brokers: w.ids, HealthEvery: healthEvery, FailAfter: failAfter, RequestTimeout: session, Random: rand.NewChaCha8([32]byte{byte(id), w.lives}), SnapshotAfter: w.snapshot,
+		ID: id, Brokers: w.ids, Role: w.roles[id], Rack: w.racks[id], HealthEvery: healthEvery, FailAfter: failAfter, RequestTimeout: session, Random: rand.NewChaCha8([32]byte{byte(id), w.lives}), SnapshotAfter: w.snapshot,
 		Standing: func(p controller.Partition) (controller.Standing, bool) {
 			return controller.Standing{Partition: p}, !slices.Contains(w.unusable[id], p)
 		},
@@ -220,12 +223,27 @@ func (w *town) active() *resident {
 var flights = controller.Partition{Topic: "flights", ID: 0}
 
 // create makes a topic of one partition on all brokers.
-func (w *town) create(name string) error {
+func (w *town) create(name string) error { return w.createOn(name, 1, len(w.ids)) }
+
+func (w *town) createOn(name string, partitions, replication int) error {
+	spec := controller.TopicSpec{Name: name, ID: topic.ID{byte(len(name)), name[0]}, Partitions: partitions, Replication: replication, Partitioner: "murmur2"}
+	return w.command(func(m *quorum.Controller, id uint64) []controller.Effect { return m.CreateTopic(w.now, id, spec) })
+}
+
+// change changes who belongs to the cluster, or votes.
+func (w *town) change(id replica.BrokerID, kind controller.MemberChangeKind) error {
+	return w.command(func(m *quorum.Controller, command uint64) []controller.Effect {
+		return m.ChangeMember(w.now, command, controller.MemberChange{Broker: id, Kind: kind})
+	})
+}
+
+// command gives the active controller a command, and waits for its outcome.
+func (w *town) command(give func(m *quorum.Controller, id uint64) []controller.Effect) error {
 	w.until("a controller is active", func() bool { return w.active() != nil })
 	b := w.active()
 	id := uint64(len(b.done) + 1000)
-	w.perform(b, b.machine.CreateTopic(w.now, id, controller.TopicSpec{Name: name, ID: topic.ID{byte(len(name)), name[0]}, Partitions: 1, Replication: len(w.ids), Partitioner: "murmur2"}))
-	w.until("the topic is made, or not", func() bool { _, ok := b.done[id]; return ok })
+	w.perform(b, give(b.machine, id))
+	w.until("the command is carried out, or not", func() bool { _, ok := b.done[id]; return ok })
 	return b.done[id].Err
 }
 
