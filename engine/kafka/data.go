@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -125,7 +126,7 @@ func (c *conn) fetch(q *kmsg.FetchRequest) *kmsg.FetchResponse {
 	type place struct{ topic, partition int }
 	var places []place
 	var epochs []int32
-	failed := false
+	failed, redirected := false, false
 	for i, t := range q.Topics {
 		rt := kmsg.NewFetchResponseTopic()
 		rt.Topic, rt.TopicID = t.Topic, t.TopicID
@@ -143,22 +144,26 @@ func (c *conn) fetch(q *kmsg.FetchRequest) *kmsg.FetchResponse {
 				failed = true
 				continue
 			}
+			if q.Version >= nearVersion && q.Rack != "" && c.nearer(q.Rack, service.Partition{Topic: name, ID: int(p.Partition)}, p.FetchOffset, &rt.Partitions[k]) {
+				redirected = true
+				continue
+			}
 			places = append(places, place{i, k})
 			epochs = append(epochs, p.CurrentLeaderEpoch)
 			want.Partitions = append(want.Partitions, service.FetchPartition{
-				Partition: service.Partition{Topic: name, ID: int(p.Partition)}, Offset: p.FetchOffset, MaxBytes: max(1, min(total, int(p.PartitionMaxBytes))), LeaderEpoch: max(0, p.CurrentLeaderEpoch),
+				Partition: service.Partition{Topic: name, ID: int(p.Partition)}, Offset: p.FetchOffset, MaxBytes: max(1, min(total, int(p.PartitionMaxBytes))), LeaderEpoch: max(0, p.CurrentLeaderEpoch), Copies: q.Version >= nearVersion,
 			})
 		}
 		r.Topics = append(r.Topics, rt)
 	}
 	if len(places) == 0 {
-		if !failed && q.MaxWaitMillis > 0 {
+		if !failed && !redirected && q.MaxWaitMillis > 0 {
 			time.Sleep(min(time.Duration(q.MaxWaitMillis)*time.Millisecond, 100*time.Millisecond))
 		}
 		return r
 	}
 	want.MaxBytes, want.MinBytes = total, int(q.MinBytes)
-	if !failed && q.MinBytes > 0 {
+	if !failed && !redirected && q.MinBytes > 0 {
 		want.MaxWait = time.Duration(q.MaxWaitMillis) * time.Millisecond
 	}
 	want.Reserve, want.Release = c.f.cfg.Memory.Reserver(fetchMemory)
@@ -184,6 +189,41 @@ func (c *conn) fetch(q *kmsg.FetchRequest) *kmsg.FetchResponse {
 		}
 	}
 	return r
+}
+
+// nearVersion is the first version of fetches that followers answer too, and in which leaders send
+// clients to a follower in their own rack (KIP-392).
+const nearVersion = 11
+
+// nearer tells a client in another rack to read from a replica in its own, if there is one in
+// sync. It is for the leader, and for offsets that the leader would serve.
+func (c *conn) nearer(rack string, p service.Partition, offset int64, r *kmsg.FetchResponseTopicPartition) bool {
+	a, ok := c.f.svc.Image().Assignment(p)
+	if !ok || a.Leader != c.f.svc.ID() {
+		return false
+	}
+	to := replica.None
+	for _, b := range c.f.svc.Brokers() {
+		switch {
+		case b.Rack != rack:
+		case b.ID == a.Leader:
+			return false
+		case to == replica.None && b.Alive && slices.Contains(a.ISR, b.ID):
+			if _, _, ok := c.endpoint(b.ID); ok {
+				to = b.ID
+			}
+		}
+	}
+	if to == replica.None {
+		return false
+	}
+	look, err := c.f.svc.Look(p)
+	if err != nil || offset < look.LogStartOffset || offset > look.HighWatermark {
+		return false
+	}
+	r.HighWatermark, r.LastStableOffset, r.LogStartOffset = look.HighWatermark, look.HighWatermark, look.LogStartOffset
+	r.PreferredReadReplica = int32(to)
+	return true
 }
 
 // topicName finds the topic of a request, by its name or, in later versions, its id.

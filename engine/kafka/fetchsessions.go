@@ -162,7 +162,7 @@ func (s *fetchSession) answer(r *kmsg.FetchResponse, incremental bool) {
 		for _, rp := range t.Partitions {
 			p := s.order[i] // in the order in which it was asked for
 			i++
-			told := p.told && rp.ErrorCode == 0 && len(rp.RecordBatches) == 0 && rp.HighWatermark == p.hw && rp.LogStartOffset == p.low
+			told := p.told && rp.ErrorCode == 0 && len(rp.RecordBatches) == 0 && rp.PreferredReadReplica < 0 && rp.HighWatermark == p.hw && rp.LogStartOffset == p.low
 			p.told, p.hw, p.low = rp.ErrorCode == 0, rp.HighWatermark, rp.LogStartOffset
 			if len(rp.RecordBatches) > 0 {
 				last = append(last, p)

@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"logbook/engine/admission"
+	_ "logbook/engine/record/compression" // whatever a client has chosen can be checked
 	"logbook/engine/service"
 )
 

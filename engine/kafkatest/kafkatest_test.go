@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -160,6 +161,18 @@ func TestBrokersAreUpAtOnce(t *testing.T) {
 	c := kafkatest.Start(t, kafkatest.Options{})
 	require.NoError(t, client(t, c).Ping(t.Context()))
 	t.Logf("one broker was up and answered after %s", time.Since(began))
+}
+
+// Batches are taken however a client has compressed them, in a program that imports nothing for it.
+func TestEveryCodec(t *testing.T) {
+	c := kafkatest.Start(t, kafkatest.Options{})
+	value := []byte(strings.Repeat("a value that gets smaller ", 100))
+	for i, codec := range []kgo.CompressionCodec{kgo.NoCompression(), kgo.GzipCompression(), kgo.SnappyCompression(), kgo.Lz4Compression(), kgo.ZstdCompression()} {
+		topic := fmt.Sprint("t", i)
+		p := client(t, c, kgo.ProducerBatchCompression(codec), kgo.ConsumeTopics(topic))
+		require.NoError(t, p.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Value: value}).FirstErr())
+		assert.Equal(t, []string{string(value)}, readAll(t, p, 1)[0])
+	}
 }
 
 // Kafka's own requests move a partition to other brokers while records are written to it.

@@ -64,7 +64,7 @@ func (n *Node) SetSegmentBytes(p Partition, size int64) {
 }
 
 func (n *Node) trim(p Partition, cut func(l *commitlog.Log, hw int64) error) (start int64, err error) {
-	d, look, err := n.look(p)
+	d, look, err := n.look(p, false)
 	if err != nil {
 		return 0, err
 	}

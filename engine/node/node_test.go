@@ -29,6 +29,8 @@ type pair struct {
 	queue []func()
 	cut   bool // messages get lost
 	at    replica.Assignment
+
+	heartbeat time.Duration // of leaders; 0: none
 }
 
 func newPair(t *testing.T) *pair {
@@ -47,7 +49,7 @@ func (w *pair) open(id int) {
 		Propose: func(p topic.Partition, a replica.Assignment) {
 			w.queue = append(w.queue, func() { w.nodes[id].Reject(p, a.Version, "not now", false) })
 		},
-		Replica: replica.Config{Retry: time.Hour},
+		Replica: replica.Config{Retry: time.Hour, Heartbeat: w.heartbeat},
 		Go:      func(f func()) { w.queue = append(w.queue, f) },
 		Pump:    w.run,
 		Send: func(p topic.Partition, m replica.Message) error {
@@ -112,7 +114,7 @@ func TestReadsAreOneLook(t *testing.T) {
 	w.assign(1, 1, 1, 2)
 	require.NoError(t, w.append(1, "a", "b", "c"))
 	assert.Equal(t, "abc", w.own(2))
-	look, chunk, err := w.nodes[1].Read(p, 1, 1<<20, 0)
+	look, chunk, err := w.nodes[1].Read(p, 1, 1<<20, 0, false)
 	require.NoError(t, err)
 	assert.Equal(t, node.Look{LeaderEpoch: 1, HighWatermark: 3, LogEndOffset: 3, Settled: true, ISR: 2, Format: record.V2}, look)
 	assert.EqualValues(t, 3, chunk.Next)
@@ -122,7 +124,7 @@ func TestReadsAreOneLook(t *testing.T) {
 	require.ErrorAs(t, err, &elsewhere)
 	assert.EqualValues(t, 1, elsewhere.Leader)
 	require.ErrorAs(t, w.append(2, "x"), &elsewhere)
-	_, _, err = w.nodes[1].Read(p, 0, 1, 7)
+	_, _, err = w.nodes[1].Read(p, 0, 1, 7, false)
 	var stale *node.StaleLeaderError
 	require.ErrorAs(t, err, &stale, "the reader has heard of a later leader")
 	_, err = w.nodes[1].Look(topic.Partition{Topic: "trains"})
@@ -134,13 +136,71 @@ func TestWatchFiresOnce(t *testing.T) {
 	w := newPair(t)
 	w.assign(1, 1, 1, 2)
 	fired := 0
-	w.nodes[1].Watch(p, 1, func() { fired++ })
-	cancel := w.nodes[1].Watch(p, 1, func() { fired += 100 })
+	w.nodes[1].Watch(p, 1, false, func() { fired++ })
+	cancel := w.nodes[1].Watch(p, 1, false, func() { fired += 100 })
 	cancel()
 	require.NoError(t, w.append(1, "a"))
 	assert.Zero(t, fired, "nothing beyond offset 1 can be read yet")
 	require.NoError(t, w.append(1, "b", "c"))
 	assert.Equal(t, 1, fired)
+}
+
+// A follower in sync serves, where copies will do, what it knows to be safe, and nothing else.
+func TestReadsOfACopy(t *testing.T) {
+	w := newPair(t)
+	w.assign(1, 1, 1, 2)
+	require.NoError(t, w.append(1, "a", "b", "c"))
+	// Without readers, the follower hears that a record is safe with the next one.
+	look, chunk, err := w.nodes[2].Read(p, 0, 1<<20, 1, true)
+	require.NoError(t, err)
+	assert.Equal(t, node.Look{LeaderEpoch: 1, HighWatermark: 2, LogEndOffset: 3, ISR: 2, Copy: true, Format: record.V2}, look)
+	assert.EqualValues(t, 2, chunk.Next, "what is not known to be safe is not served")
+	_, chunk, err = w.nodes[2].Read(p, 2, 1<<20, 1, true)
+	require.NoError(t, err, "the end, as far as it knows")
+	assert.Empty(t, chunk.Frames)
+	var later *node.OffsetNotAvailableError
+	_, _, err = w.nodes[2].Read(p, 3, 1<<20, 1, true)
+	require.ErrorAs(t, err, &later, "a reader that has been to the leader is ahead")
+	var outside *commitlog.OffsetOutOfRangeError
+	_, _, err = w.nodes[2].Read(p, 4, 1<<20, 1, true)
+	require.ErrorAs(t, err, &outside)
+	var stale *node.StaleLeaderError
+	_, _, err = w.nodes[2].Read(p, 0, 1<<20, 2, true)
+	require.ErrorAs(t, err, &stale)
+
+	var elsewhere *node.NotLeaderError
+	w.assign(1, 1, 1)
+	_, _, err = w.nodes[2].Read(p, 0, 1<<20, 1, true)
+	require.ErrorAs(t, err, &elsewhere, "it is not in sync")
+	w.assign(1, 1, 1, 2)
+	_, _, err = w.nodes[2].Read(p, 0, 1<<20, 1, true)
+	require.NoError(t, err)
+	w.nodes[2].Unreachable(1, "the connection ended")
+	w.run()
+	_, _, err = w.nodes[2].Read(p, 0, 1<<20, 1, true)
+	require.ErrorAs(t, err, &elsewhere, "it has lost its leader")
+}
+
+// Whoever waits at a follower hears of a record as soon as it is safe.
+func TestWatchOfACopy(t *testing.T) {
+	w := &pair{t: t, at: replica.Assignment{Replicas: []replica.BrokerID{1, 2}}, heartbeat: time.Hour}
+	for id := 1; id <= 2; id++ {
+		w.disks[id] = vfs.NewMem()
+		w.open(id)
+		require.NoError(t, w.nodes[id].Create(p))
+	}
+	w.assign(1, 1, 1, 2)
+	require.NoError(t, w.append(1, "a"))
+	fired := 0
+	w.nodes[2].Watch(p, 0, true, func() { fired++ })
+	w.run()
+	assert.Equal(t, 1, fired, "the leader is asked at once what is safe by now")
+	w.nodes[2].Watch(p, 1, true, func() { fired += 10 })
+	w.run()
+	require.NoError(t, w.append(1, "b"))
+	assert.Equal(t, 11, fired, "and says so when that grows")
+	w.nodes[2].Watch(p, 2, false, func() { fired += 100 })
+	assert.Equal(t, 111, fired, "where copies will not do there is something else to say")
 }
 
 // What an earlier life took for safe does not count for records that came in its place.

@@ -22,44 +22,61 @@ type Look struct {
 	// then there is no telling where the end is.
 	Settled bool
 	ISR     int // how many replicas are in sync, the leader among them
-	Format  record.Format
+	// Copy: it is a follower that has looked, which may know less than the leader shows.
+	Copy   bool
+	Format record.Format
 }
 
 // Look looks at a partition, which this node must lead.
 //
 // Errors: *NotLeaderError, *NoReplicaError, *MissingReplicaError, *CorruptReplicaError, ErrClosed.
 func (n *Node) Look(p Partition) (Look, error) {
-	_, look, err := n.look(p)
+	return n.LookHere(p, false)
+}
+
+// LookHere is Look also for a follower that is in sync, where copies will do.
+//
+// Errors: those of Look.
+func (n *Node) LookHere(p Partition, copies bool) (Look, error) {
+	_, look, err := n.look(p, copies)
 	return look, err
 }
 
-func (n *Node) look(p Partition) (*replicaDriver, Look, error) {
+// look looks at a partition that this node leads or, where copies will do, follows in sync.
+func (n *Node) look(p Partition, copies bool) (*replicaDriver, Look, error) {
 	d, err := n.lookup(p)
 	if err != nil {
 		return nil, Look{}, err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.checkLeads(); err != nil {
+	err = d.checkLeads()
+	if err != nil && (!copies || !d.follows()) {
 		return nil, Look{}, n.wrap(p, err)
 	}
 	start := d.log.StartOffset()
 	return d, Look{
 		LeaderEpoch: d.machine.LeaderEpoch(), LogStartOffset: start, HighWatermark: max(start, d.machine.HighWatermark()),
 		LogEndOffset: d.log.EndOffset(), Settled: d.machine.Settled(), Format: d.log.Format(),
-		ISR: d.machine.InSync(),
+		ISR: d.machine.InSync(), Copy: err != nil,
 	}, nil
+}
+
+// follows reports whether consumers may read from this follower. d.mu is held.
+func (d *replicaDriver) follows() bool {
+	return d.machine != nil && d.stopped == nil && d.log != nil && d.machine.Follows()
 }
 
 // Read reads whole frames from an offset on, for a consumer: at most max bytes or one
 // frame, and none at or above the high watermark. known is the highest leader epoch that
 // the consumer has heard of: a leader of an earlier one was replaced, and must not be
-// believed (KIP-320).
+// believed (KIP-320). Where copies will do, a follower that is in sync serves what it knows to be
+// safe (KIP-392).
 //
 // Errors: those of Look, *StaleLeaderError, *commitlog.OffsetOutOfRangeError,
 // *OffsetNotAvailableError, *commitlog.CorruptionError.
-func (n *Node) Read(p Partition, from int64, max int, known int32) (Look, commitlog.Chunk, error) {
-	d, look, err := n.look(p)
+func (n *Node) Read(p Partition, from int64, max int, known int32, copies bool) (Look, commitlog.Chunk, error) {
+	d, look, err := n.look(p, copies)
 	if err != nil {
 		return look, commitlog.Chunk{}, err
 	}
@@ -70,7 +87,7 @@ func (n *Node) Read(p Partition, from int64, max int, known int32) (Look, commit
 		c, err := d.log.ReadFrames(from, look.HighWatermark, max)
 		return look, c, d.damaged(err)
 	}
-	if !look.Settled {
+	if !look.Settled && (!look.Copy || from != look.HighWatermark) {
 		err = &OffsetNotAvailableError{Partition: p, Broker: n.opt.ID, HighWatermark: look.HighWatermark}
 	}
 	return look, commitlog.Chunk{Base: from, Next: from}, err
@@ -81,7 +98,7 @@ func (n *Node) Read(p Partition, from int64, max int, known int32) (Look, commit
 //
 // Errors: those of Look, *commitlog.CorruptionError.
 func (n *Node) OffsetForTime(p Partition, nanos int64) (int64, error) {
-	d, look, err := n.look(p)
+	d, look, err := n.look(p, false)
 	if err != nil {
 		return 0, err
 	}
@@ -95,7 +112,7 @@ func (n *Node) OffsetForTime(p Partition, nanos int64) (int64, error) {
 //
 // Errors: those of Look.
 func (n *Node) EpochEnd(p Partition, epoch int32) (int32, int64, error) {
-	d, look, err := n.look(p)
+	d, look, err := n.look(p, false)
 	if err != nil {
 		return -1, -1, err
 	}
@@ -119,7 +136,7 @@ func (n *Node) Size(p Partition) int64 {
 //
 // Errors: those of Look.
 func (n *Node) Producers(p Partition) ([]commitlog.ProducerBatch, error) {
-	d, _, err := n.look(p)
+	d, _, err := n.look(p, false)
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +176,7 @@ func (n *Node) FrameDigests(p Partition, from int64, max int) ([]commitlog.Frame
 // the iteration gets there. A record is borrowed until the next one. See Look for errors.
 func (n *Node) Records(p Partition, from int64) iter.Seq2[record.Record, error] {
 	return func(yield func(record.Record, error) bool) {
-		d, _, err := n.look(p)
+		d, _, err := n.look(p, false)
 		if err != nil {
 			yield(record.Record{}, err)
 			return
@@ -243,16 +260,17 @@ type watcher struct {
 }
 
 // Watch calls fire, once, when a consumer may read the record at an offset, or there is
-// something else to say: this node leads no more, in another epoch, or is closed. That may
+// something else to say: this node leads (or, where copies will do, follows) no more, in another epoch, or is closed. That may
 // be before Watch returns. fire must not wait. cancel takes it back.
-func (n *Node) Watch(p Partition, offset int64, fire func()) (cancel func()) {
+func (n *Node) Watch(p Partition, offset int64, copies bool, fire func()) (cancel func()) {
 	d, err := n.lookup(p)
 	if err != nil {
 		fire()
 		return func() {}
 	}
 	d.mu.Lock()
-	if d.checkLeads() != nil || offset < d.machine.HighWatermark() {
+	leads := d.checkLeads() == nil
+	if !leads && (!copies || !d.follows()) || offset < d.machine.HighWatermark() {
 		d.mu.Unlock()
 		fire()
 		return func() {}
@@ -260,6 +278,11 @@ func (n *Node) Watch(p Partition, offset int64, fire func()) (cancel func()) {
 	w := &watcher{offset: offset, epoch: d.epoch(), fire: fire}
 	d.watchers = append(d.watchers, w)
 	d.mu.Unlock()
+	if !leads {
+		d.post(func() []replica.Effect {
+			return d.step(func(r replica.Machine) []replica.Effect { return r.Readers(n.now()) })
+		})
+	}
 	return func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()

@@ -296,6 +296,9 @@ func appendReplica(b []byte, m service.ReplicaMessage) []byte {
 	if w.Verified {
 		flags |= 2
 	}
+	if w.Readers {
+		flags |= 4
+	}
 	b = append(b, flags, number(reasons, w.Reason))
 	b = binary.AppendUvarint(b, w.Seq)
 	b = appendBytes(b, []byte(w.Failed))
@@ -405,7 +408,7 @@ func decodeReplica(body []byte) (service.PeerMessage, error) {
 		}
 	}
 	flags := r.byte()
-	w.CatchUp, w.Verified = flags&1 != 0, flags&2 != 0
+	w.CatchUp, w.Verified, w.Readers = flags&1 != 0, flags&2 != 0, flags&4 != 0
 	w.Reason = named(r, reasons, r.byte(), true)
 	w.Seq = r.uvarint()
 	w.Failed, w.Detail = string(r.bytes()), string(r.bytes())

@@ -25,7 +25,7 @@ var messages = []service.PeerMessage{
 		Kind: replica.Frames, From: 1, To: 2, LeaderEpoch: 3, Seq: 1 << 60, Offset: 4, LastEpoch: -1, NextOffset: 5, FrameEpoch: 6, Frames: []byte("frames"),
 		HighWatermark: 7, EpochEnd: 8, LogStartOffset: 9, LogEndOffset: 1 << 50,
 	}},
-	service.ReplicaMessage{Partition: flights, Message: replica.Message{Kind: replica.Fetch, From: 2, To: 1, CatchUp: true, Verified: true, Failed: "no space"}},
+	service.ReplicaMessage{Partition: flights, Message: replica.Message{Kind: replica.Fetch, From: 2, To: 1, CatchUp: true, Verified: true, Readers: true, Failed: "no space"}},
 	service.ReplicaMessage{Partition: flights, Message: replica.Message{
 		Kind: replica.Digests, From: 2, To: 1, Reason: replica.CannotRead, Detail: "why", Digests: []commitlog.FrameDigest{{BaseOffset: 1, NextOffset: 2, LeaderEpoch: 3, Hash: 1 << 63}, {}},
 	}},

@@ -57,7 +57,31 @@ func (r *Replica) follow() {
 func (r *Replica) fetch() {
 	f := r.foll
 	f.phase, f.why = fetching, nil
-	r.ask(Message{Kind: Fetch, Offset: r.log.LogEndOffset, LastEpoch: r.log.LastEpoch(), CatchUp: f.job != nil && !f.job.waiting, Verified: f.verified})
+	m := Message{Kind: Fetch, Offset: r.log.LogEndOffset, LastEpoch: r.log.LastEpoch(), CatchUp: f.job != nil && !f.job.waiting, Verified: f.verified}
+	if r.hasReaders() {
+		m.Readers, m.HighWatermark = true, r.hw
+	}
+	r.ask(m)
+}
+
+// readersStay is for how many heartbeats a follower takes it that consumers who have read from it
+// will do so again.
+const readersStay = 20
+
+func (r *Replica) hasReaders() bool {
+	return !r.readAt.IsZero() && r.now.Sub(r.readAt) < readersStay*r.cfg.Heartbeat
+}
+
+// Readers tells a follower that a consumer waits for its high watermark. Without that the leader
+// tells it with the next records or heartbeat.
+func (r *Replica) Readers(now time.Time) []Effect {
+	r.begin(now)
+	had := r.hasReaders()
+	r.readAt = now
+	if f := r.foll; !had && f != nil && f.phase == fetching && f.job == nil {
+		r.fetch() // the one under way does not say it
+	}
+	return r.effects()
 }
 
 func (r *Replica) ask(m Message) {

@@ -172,7 +172,7 @@ func (r *Replica) settle() {
 	r.raise(lowest)
 	r.resolve()
 	for _, id := range r.at.Replicas {
-		if p := r.lead.followers[id]; p != nil && p.parked != nil && p.parked.Offset < r.log.LogEndOffset {
+		if p := r.lead.followers[id]; p != nil && p.parked != nil && (p.parked.Offset < r.log.LogEndOffset || p.parked.Readers && p.parked.HighWatermark < r.hw) {
 			r.answer(p, r.log.LogEndOffset)
 		}
 	}

@@ -25,6 +25,9 @@ type Machine interface {
 	Abandon(now time.Time, id uint64) []Effect
 	Trimmed(now time.Time, start, first int64) []Effect
 
+	// Consumers that read from a follower.
+	Readers(now time.Time) []Effect
+
 	// Commands.
 	CatchUp(now time.Time, id uint64) []Effect
 	Recover(now time.Time, id uint64) []Effect
@@ -32,6 +35,7 @@ type Machine interface {
 	// What is known.
 	HighWatermark() int64
 	Settled() bool
+	Follows() bool
 	LeaderEpoch() int32
 	InSync() int
 	Status() Status

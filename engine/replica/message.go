@@ -44,11 +44,14 @@ type Message struct {
 	CatchUp   bool   `json:"catch_up,omitempty"`   // Fetch: on command
 	Verified  bool   `json:"verified,omitempty"`   // Fetch: all of the log was compared with the leader's
 	Failed    string `json:"failed,omitempty"`     // Fetch: why the follower cannot store more
+	// Readers, Fetch: consumers read from the follower, which wants to hear at once when the high
+	// watermark is past HighWatermark, its own.
+	Readers bool `json:"readers,omitempty"`
 
 	NextOffset     int64                   `json:"next,omitempty"`           // Frames: offset after the last one sent
 	FrameEpoch     int32                   `json:"frame_epoch,omitempty"`    // Frames: leader epoch of them all
 	Frames         []byte                  `json:"frames,omitempty"`         // Frames: as stored
-	HighWatermark  int64                   `json:"high_watermark,omitempty"` // Frames
+	HighWatermark  int64                   `json:"high_watermark,omitempty"` // Frames, and Fetch for readers
 	EpochEnd       int64                   `json:"epoch_end,omitempty"`      // Diverging: where LastEpoch ends on the leader
 	LogStartOffset int64                   `json:"start,omitempty"`          // Frames, Refused, Sums: the leader's log start
 	LogEndOffset   int64                   `json:"end,omitempty"`            // Frames, Refused, Sums: the leader's log end

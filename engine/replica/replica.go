@@ -104,6 +104,8 @@ type Replica struct {
 	seq  uint64
 	out  []Effect
 	now  time.Time
+	// readAt is when a consumer waited here last for what a follower knows; zero: none has.
+	readAt time.Time
 }
 
 // New returns a replica whose log is as given. highWatermark is the last one known, or 0:
@@ -294,6 +296,13 @@ func (r *Replica) HighWatermark() int64 { return r.hw }
 // own earlier life, may have shown to readers: it has found it out again when it is past
 // what the log held when the leadership began (KIP-207).
 func (r *Replica) Settled() bool { return r.role == Leader && r.hw >= r.lead.start }
+
+// Follows reports whether consumers may read from a follower: it is in sync, and not known to
+// have lost its leader. What lies below its high watermark is what the leader has there, and may
+// be less than the leader shows (KIP-392).
+func (r *Replica) Follows() bool {
+	return r.foll != nil && r.foll.phase != paused && slices.Contains(r.at.ISR, r.cfg.ID)
+}
 
 // LeaderEpoch is the leader epoch of the present assignment.
 func (r *Replica) LeaderEpoch() int32 { return r.at.LeaderEpoch }

@@ -285,7 +285,7 @@ func (sh *shard) load(start, end int64) {
 			}
 		})
 	})
-	sh.s.node.Watch(sh.p, end-1, func() {
+	sh.s.node.Watch(sh.p, end-1, false, func() {
 		sh.s.work(func() {
 			look, err := sh.s.node.Look(sh.p)
 			if err == nil && (look.LeaderEpoch != sh.epoch || look.HighWatermark < end) {

@@ -40,6 +40,8 @@ type FetchPartition struct {
 	// LeaderEpoch is the highest that the reader has heard of; a leader that was replaced
 	// is found out by it.
 	LeaderEpoch int32
+	// Copies: a follower that is in sync will do as well, with what it knows to be safe.
+	Copies bool
 }
 
 // Fetched is what was read of a partition: one consistent look.
@@ -266,9 +268,9 @@ func (s *Service) read(q FetchPartition, room int) Fetched {
 	switch {
 	case err != nil:
 	case room < 0:
-		r.Look, err = s.node.Look(q.Partition)
+		r.Look, err = s.node.LookHere(q.Partition, q.Copies)
 	default:
-		r.Look, c, err = s.node.Read(q.Partition, q.Offset, room, q.LeaderEpoch)
+		r.Look, c, err = s.node.Read(q.Partition, q.Offset, room, q.LeaderEpoch, q.Copies)
 	}
 	if err == nil {
 		err = s.leased(q.Partition) // it was when the partition was read
@@ -284,7 +286,7 @@ func (s *Service) read(q FetchPartition, room int) Fetched {
 // watch looks again when a partition has something at next or after it.
 func (f *fetch) watch(next []int64) {
 	for i, q := range f.q.Partitions {
-		cancel := f.s.node.Watch(q.Partition, next[i], func() { f.s.work(f.look) })
+		cancel := f.s.node.Watch(q.Partition, next[i], q.Copies, func() { f.s.work(f.look) })
 		f.mu.Lock()
 		if f.ended || f.looking {
 			f.mu.Unlock()
