@@ -34,6 +34,9 @@ type Options struct {
 	Propose func(p Partition, a replica.Assignment)
 	// Replica configures each replica; its ID and FirstSeq are the node's to set.
 	Replica replica.Config
+	// CatchUpRate is how many bytes a second the replicas copy that are not in sync, all together;
+	// 0: as many as they can.
+	CatchUpRate int64
 	// Log configures each replica's log.
 	Log commitlog.Options
 	// Machine makes a replica's state machine; nil is replica.New.
@@ -87,6 +90,9 @@ func Open(opt Options) (*Node, error) {
 		return nil, fmt.Errorf("node: %w", err)
 	}
 	opt.Replica.ID = opt.ID
+	if opt.CatchUpRate > 0 {
+		opt.Replica.Pace = (&pace{rate: opt.CatchUpRate}).after
+	}
 	if opt.Machine == nil {
 		opt.Machine = func(cfg replica.Config, log replica.Log, hw int64) replica.Machine { return replica.New(cfg, log, hw) }
 	}

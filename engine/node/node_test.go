@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -30,7 +31,10 @@ type pair struct {
 	cut   bool // messages get lost
 	at    replica.Assignment
 
+	passed    time.Duration
 	heartbeat time.Duration // of leaders; 0: none
+	rate      int64
+	maxBytes  int // of a message
 }
 
 func newPair(t *testing.T) *pair {
@@ -45,13 +49,13 @@ func newPair(t *testing.T) *pair {
 
 func (w *pair) open(id int) {
 	n, err := node.Open(node.Options{
-		ID: replica.BrokerID(id), Dir: "data", Log: commitlog.Options{FS: w.disks[id], SegmentBytes: 4 << 10, Now: func() time.Time { return time.Unix(1e9, 0) }},
+		ID: replica.BrokerID(id), Dir: "data", Log: commitlog.Options{FS: w.disks[id], SegmentBytes: 4 << 10, Now: func() time.Time { return time.Unix(1e9, 0).Add(w.passed) }},
 		Propose: func(p topic.Partition, a replica.Assignment) {
 			w.queue = append(w.queue, func() { w.nodes[id].Reject(p, a.Version, "not now", false) })
 		},
-		Replica: replica.Config{Retry: time.Hour, Heartbeat: w.heartbeat},
-		Go:      func(f func()) { w.queue = append(w.queue, f) },
-		Pump:    w.run,
+		Replica: replica.Config{Retry: time.Hour, Heartbeat: w.heartbeat, MaxBytes: w.maxBytes}, CatchUpRate: w.rate,
+		Go:   func(f func()) { w.queue = append(w.queue, f) },
+		Pump: w.run,
 		Send: func(p topic.Partition, m replica.Message) error {
 			if w.cut || w.nodes[m.To] == nil {
 				return errors.New("there is no way")
@@ -179,6 +183,43 @@ func TestReadsOfACopy(t *testing.T) {
 	w.run()
 	_, _, err = w.nodes[2].Read(p, 0, 1<<20, 1, true)
 	require.ErrorAs(t, err, &elsewhere, "it has lost its leader")
+}
+
+// A replica that is not in sync copies no faster than it may; one that is copies at once.
+func TestCatchingUpLeavesRoomForOthers(t *testing.T) {
+	for _, inSync := range []bool{false, true} {
+		w := &pair{t: t, at: replica.Assignment{Replicas: []replica.BrokerID{1, 2}}, rate: 1000, maxBytes: 300}
+		for id := 1; id <= 2; id++ {
+			w.disks[id] = vfs.NewMem()
+			w.open(id)
+			require.NoError(t, w.nodes[id].Create(p))
+		}
+		w.cut = true
+		w.assign(1, 1, 1)
+		for range 50 {
+			require.NoError(t, w.append(1, strings.Repeat("x", 40)))
+		}
+		bytes := w.nodes[1].Size(p)
+		w.cut = false
+		if inSync {
+			w.assign(1, 2, 1, 2)
+		} else {
+			w.assign(1, 2, 1)
+		}
+		for w.nodes[2].Report(p).LogEndOffset < 50 {
+			next := w.nodes[2].NextTick()
+			require.False(t, next.IsZero(), "it waits for nothing")
+			w.passed = max(w.passed, next.Sub(time.Unix(1e9, 0)))
+			w.nodes[2].Tick()
+			w.run()
+		}
+		if inSync {
+			assert.Zero(t, w.passed)
+			continue
+		}
+		want := time.Duration(bytes) * time.Second / 1000
+		assert.InDelta(t, want.Seconds(), w.passed.Seconds(), 0.5, "%d bytes at 1000 a second", bytes)
+	}
 }
 
 // Whoever waits at a follower hears of a record as soon as it is safe.

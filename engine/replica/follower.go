@@ -15,6 +15,7 @@ const (
 	fetching  phase = "fetching"
 	comparing phase = "comparing"
 	storing   phase = "storing" // the disk has not answered yet
+	pacing    phase = "pacing"  // it has copied enough for now
 )
 
 // following is a follower's state, for one leader's epoch.
@@ -173,7 +174,7 @@ func (r *Replica) frames(m Message) {
 // advance follows the leader's retention, and then fetches on.
 func (r *Replica) advance(m Message) {
 	goOn := func() {
-		if r.caughtUp(m.LogEndOffset) {
+		if r.caughtUp(m.LogEndOffset) && !r.pace(len(m.Frames)) {
 			r.fetch()
 		}
 	}
@@ -183,6 +184,20 @@ func (r *Replica) advance(m Message) {
 	}
 	r.foll.phase, r.foll.after = storing, goOn
 	r.emit(Advance{m.LogStartOffset})
+}
+
+// pace has a follower that is not in sync wait before it copies on, if it is to.
+func (r *Replica) pace(copied int) bool {
+	f := r.foll
+	if r.cfg.Pace == nil || copied == 0 || f.job != nil || slices.Contains(r.at.ISR, r.cfg.ID) {
+		return false
+	}
+	until := r.cfg.Pace(r.now, copied)
+	if !until.After(r.now) {
+		return false
+	}
+	f.phase, f.deadline = pacing, until
+	return true
 }
 
 // stored handles the disk's answer.

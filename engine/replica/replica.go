@@ -77,6 +77,9 @@ type Config struct {
 	MaxBytes int
 	// MaxSums bounds the sums in a message; 0 is 4096.
 	MaxDigests int
+	// Pace, if set, is told how many bytes a follower that is not in sync has copied, and says when
+	// it may ask for more: so that it leaves room for others.
+	Pace func(now time.Time, bytes int) time.Time
 	// FirstSeq is where the replica's requests are counted from. It must be above those of
 	// its earlier life, which old messages may still carry: a wall clock will do.
 	FirstSeq uint64
@@ -222,7 +225,7 @@ func (r *Replica) Step(now time.Time, m Message) []Effect {
 	case Fetch, AskDigests:
 		r.request(m)
 	case Lead:
-		if r.foll != nil && m.From == r.at.Leader && m.LeaderEpoch == r.at.LeaderEpoch && r.foll.phase != storing {
+		if r.foll != nil && m.From == r.at.Leader && m.LeaderEpoch == r.at.LeaderEpoch && r.foll.phase != storing && r.foll.phase != pacing {
 			r.follow()
 		}
 	default:

@@ -45,7 +45,9 @@ type Config struct {
 	LagTimeout  time.Duration // an in-sync follower that lags so long counts no more; 0 is 10 s
 	// UnreachableTimeout: one that cannot be reached counts no more after this; 0 is 500 ms.
 	UnreachableTimeout time.Duration
-	WriteTimeout       time.Duration // longest that a write waits for followers; 0 is 10 s
+	// CatchUpRate is for replicas that are not in sync; see service.Config.
+	CatchUpRate  int64
+	WriteTimeout time.Duration // longest that a write waits for followers; 0 is 10 s
 
 	// AutoCreate makes topics that Kafka's clients ask for, with so many Partitions; 0 is 1.
 	AutoCreate bool
@@ -113,7 +115,7 @@ func (c Config) withDefaults() (Config, error) {
 func (s Settings) Config(logger *slog.Logger) (Config, error) {
 	c := Config{
 		ID: replica.BrokerID(s.BrokerID), Data: s.Data, Advertise: s.Advertise, Peers: map[replica.BrokerID]string{}, Controller: s.Controller, Role: s.Roles, Rack: s.Rack,
-		Acks: s.Acks, MinInSync: s.MinInSync, Retention: s.Retention, MaintainEvery: s.MaintainEvery, HealthEvery: s.CheckEvery, LagTimeout: s.Lag, UnreachableTimeout: s.Gone, AutoCreate: s.AutoCreate, Partitions: s.Partitions, KafkaAdvertise: s.KafkaHost, Token: s.Token, Authenticate: s.Authenticate, ExternalAuthenticate: s.ExternalAuthenticate, PeerToken: s.PeerToken, Logger: logger,
+		Acks: s.Acks, MinInSync: s.MinInSync, Retention: s.Retention, MaintainEvery: s.MaintainEvery, HealthEvery: s.CheckEvery, LagTimeout: s.Lag, CatchUpRate: s.CatchUpRate, UnreachableTimeout: s.Gone, AutoCreate: s.AutoCreate, Partitions: s.Partitions, KafkaAdvertise: s.KafkaHost, Token: s.Token, Authenticate: s.Authenticate, ExternalAuthenticate: s.ExternalAuthenticate, PeerToken: s.PeerToken, Logger: logger,
 	}
 	for id, address := range s.Peers {
 		if id != c.ID {

@@ -57,7 +57,7 @@ func Open(cfg Config) (*Server, error) {
 	}
 	b.service, err = service.Open(service.Config{
 		ID: cfg.ID, Dir: cfg.Data, Brokers: cfg.all(), Controller: cfg.Controller, Role: cfg.Role, Rack: cfg.Rack, Acks: cfg.Acks, MinInSync: cfg.MinInSync, Retention: cfg.Retention, MaintainEvery: cfg.MaintainEvery,
-		HealthEvery: cfg.HealthEvery, FailAfter: cfg.FailAfter, LagTimeout: cfg.LagTimeout, UnreachableTimeout: cfg.UnreachableTimeout, WriteTimeout: cfg.WriteTimeout, RequestTimeout: cfg.RequestTimeout,
+		HealthEvery: cfg.HealthEvery, FailAfter: cfg.FailAfter, LagTimeout: cfg.LagTimeout, CatchUpRate: cfg.CatchUpRate, UnreachableTimeout: cfg.UnreachableTimeout, WriteTimeout: cfg.WriteTimeout, RequestTimeout: cfg.RequestTimeout,
 		Log: cfg.Log, Send: b.send, Wake: b.clock.Wake,
 	})
 	if err != nil {

@@ -70,8 +70,11 @@ type Settings struct {
 	WebHosts      []string      // LOGBOOK_WEB_HOSTS: names by which HTTP may be asked for, besides localhost and addresses
 	Lag           time.Duration // LOGBOOK_LAG_TIMEOUT: an in-sync follower that lags so long counts no more
 	Gone          time.Duration // LOGBOOK_UNREACHABLE_TIMEOUT: likewise one that cannot be reached
-	Lifetime      time.Duration // LOGBOOK_LIFETIME: shut down after so long; 0: never
-	Token         string        // LOGBOOK_TOKEN: clients must have it; empty: none
+	// CatchUpRate, LOGBOOK_CATCH_UP_RATE, is how many bytes a second replicas copy that are not in
+	// sync, as those of partitions that move here; 0: as many as they can.
+	CatchUpRate int64
+	Lifetime    time.Duration // LOGBOOK_LIFETIME: shut down after so long; 0: never
+	Token       string        // LOGBOOK_TOKEN: clients must have it; empty: none
 	// Authenticate, LOGBOOK_AUTHENTICATE, asks all clients for the token, or a user's name and
 	// password. It is so where there is a token.
 	Authenticate bool
@@ -215,6 +218,11 @@ var settings = []setting{
 	}},
 	{"LOGBOOK_UNREACHABLE_TIMEOUT", "a duration from 10ms on", "500ms", func(s *Settings, v string) bool {
 		return setDuration(&s.Gone, v) && s.Gone >= 10*time.Millisecond
+	}},
+	{"LOGBOOK_CATCH_UP_RATE", "a number of bytes a second, for replicas that are not in sync, or 0: as many as they can copy", "0", func(s *Settings, v string) bool {
+		n, err := strconv.ParseInt(v, 10, 64)
+		s.CatchUpRate = n
+		return err == nil && n >= 0
 	}},
 	{"LOGBOOK_LIFETIME", "a duration after which the broker shuts down, or 0", "0", func(s *Settings, v string) bool { return setDuration(&s.Lifetime, v) }},
 	{"LOGBOOK_TOKEN", "at least 16 characters", "", func(s *Settings, v string) bool { s.Token = v; return len(v) >= 16 }},

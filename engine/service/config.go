@@ -52,10 +52,13 @@ type Config struct {
 	LagTimeout  time.Duration // an in-sync follower that lags so long counts no more; 0 is 10 s
 	// UnreachableTimeout: one that cannot be reached counts no more after this; 0 is 500 ms.
 	UnreachableTimeout time.Duration
-	WriteTimeout       time.Duration // longest that a write waits for followers; 0 is 10 s
-	RequestTimeout     time.Duration // for another broker to answer; 0 is 30 s
-	ProbeTimeout       time.Duration // for a replica to report; 0 is 3 s
-	ScrubEvery         time.Duration // between reads of whole logs, to find what rots; 0 is 24 h
+	// CatchUpRate is how many bytes a second this broker's replicas copy that are not in sync, all
+	// together; 0: as many as they can.
+	CatchUpRate    int64
+	WriteTimeout   time.Duration // longest that a write waits for followers; 0 is 10 s
+	RequestTimeout time.Duration // for another broker to answer; 0 is 30 s
+	ProbeTimeout   time.Duration // for a replica to report; 0 is 3 s
+	ScrubEvery     time.Duration // between reads of whole logs, to find what rots; 0 is 24 h
 
 	Log    commitlog.Options // of each partition; FS, Now and Logger in it are the service's too
 	Random io.Reader         // ids are drawn from it; nil: crypto/rand

@@ -100,7 +100,7 @@ func Open(cfg Config) (*Service, error) {
 		return nil, errors.Join(fmt.Errorf("service: broker %d has replicas of %d partitions, one of %s, and cannot only decide: start it with both roles, and move them first (logbook cluster drain %d)", cfg.ID, len(on), on[0], cfg.ID), s.store.Close())
 	}
 	s.node, err = node.Open(node.Options{
-		ID: cfg.ID, Dir: cfg.Dir, Send: s.sendReplica, Propose: s.propose, Log: cfg.Log, Machine: cfg.Design.Machine, Go: cfg.Go, Wake: cfg.Wake, Observe: cfg.Observe,
+		ID: cfg.ID, Dir: cfg.Dir, Send: s.sendReplica, Propose: s.propose, Log: cfg.Log, Machine: cfg.Design.Machine, Go: cfg.Go, Wake: cfg.Wake, Observe: cfg.Observe, CatchUpRate: cfg.CatchUpRate,
 		Replica: replica.Config{
 			MinInSync: cfg.MinInSync, LagTimeout: cfg.LagTimeout, UnreachableTimeout: cfg.UnreachableTimeout, WriteTimeout: cfg.WriteTimeout,
 			Heartbeat: cfg.HealthEvery, Retry: cfg.HealthEvery / 2,
