@@ -13,26 +13,27 @@ import (
 
 // RegisterBroker begins a new life of a broker. It is fenced until it has shown that it knows
 // of it. What its earlier life led is led by others, and it counts as in sync nowhere but where
-// nobody else does.
-func RegisterBroker(image *metadata.Image, r metadata.BrokerRecord) ([]metadata.Record, error) {
+// nobody else does. least is how many replicas should be in sync where a topic does not say, here
+// and below.
+func RegisterBroker(image *metadata.Image, r metadata.BrokerRecord, least int) ([]metadata.Record, error) {
 	r.Fenced = true
-	return without(image, r)
+	return without(image, r, least)
 }
 
 // FenceBroker takes a broker that is not heard of, or is about to stop, out of everything.
-func FenceBroker(image *metadata.Image, id replica.BrokerID) ([]metadata.Record, error) {
+func FenceBroker(image *metadata.Image, id replica.BrokerID, least int) ([]metadata.Record, error) {
 	r, known := image.Broker(id)
 	if !known || r.Fenced {
 		return nil, nil
 	}
 	r.Fenced = true
-	return without(image, r)
+	return without(image, r, least)
 }
 
-func without(image *metadata.Image, r metadata.BrokerRecord) ([]metadata.Record, error) {
+func without(image *metadata.Image, r metadata.BrokerRecord, least int) ([]metadata.Record, error) {
 	out := []metadata.Record{{Broker: &r}}
 	for p, a := range image.Assignments() {
-		next, changed, err := leave(image, a, r.ID)
+		next, changed, err := leave(image, a, r.ID, minInSync(image, p, least))
 		if err != nil {
 			return nil, err
 		}
@@ -47,10 +48,20 @@ func without(image *metadata.Image, r metadata.BrokerRecord) ([]metadata.Record,
 	return out, nil
 }
 
-// leave is an assignment without a broker: somebody else that is in sync leads, and it is in
-// sync no more. The last in-sync replica stays the one to wait for (KIP-966): nobody leads until
-// it is back.
-func leave(image *metadata.Image, a replica.Assignment, id replica.BrokerID) (next replica.Assignment, changed bool, err error) {
+// minInSync is how many replicas of a partition should be in sync: no more than there are.
+func minInSync(image *metadata.Image, p Partition, least int) int {
+	t := image.Topic(p.Topic)
+	if n, ok := t.Settings.Number("min.insync.replicas"); ok {
+		least = int(n)
+	}
+	return min(max(1, least), t.Replication)
+}
+
+// leave is an assignment without a broker: somebody else that is in sync leads, or somebody that
+// is eligible to, and it is in sync no more. Where there are fewer in sync than should be, it stays
+// eligible itself. Where nobody can lead, the last in-sync replica stays the one to wait for, beside
+// those that are eligible (KIP-966).
+func leave(image *metadata.Image, a replica.Assignment, id replica.BrokerID, least int) (next replica.Assignment, changed bool, err error) {
 	if a.Leader == replica.None || !slices.Contains(a.ISR, id) {
 		return a, false, nil // who leads is in sync
 	}
@@ -61,16 +72,46 @@ func leave(image *metadata.Image, a replica.Assignment, id replica.BrokerID) (ne
 		next.LeaderEpoch, err = NextEpoch(a.LeaderEpoch)
 	}
 	if next.Leader != replica.None {
-		next.ISR = slices.DeleteFunc(next.ISR, func(o replica.BrokerID) bool { return o == id })
+		next = shrunk(next, id, least)
 	}
 	return next, true, err
 }
 
-// successor is the first in-sync replica that can lead, in the order of the assignment.
-func successor(image *metadata.Image, a replica.Assignment, not replica.BrokerID) replica.BrokerID {
+// shrunk is an assignment without a replica among the in-sync ones: the leader is among them, if
+// it was one that was eligible. Those who were in sync or eligible stay eligible while there are
+// fewer in sync than should be.
+func shrunk(a replica.Assignment, id replica.BrokerID, least int) replica.Assignment {
+	were := slices.Concat(a.ISR, a.Eligible)
+	if !slices.Contains(a.ISR, a.Leader) {
+		a.ISR = []replica.BrokerID{a.Leader}
+	}
+	a.ISR = slices.DeleteFunc(a.ISR, func(o replica.BrokerID) bool { return o == id })
+	return withEligible(a, were, least)
+}
+
+// withEligible is an assignment in which those are eligible that were, or left the in-sync
+// replicas, as long as fewer are in sync than should be.
+func withEligible(a replica.Assignment, were []replica.BrokerID, least int) replica.Assignment {
+	a.Eligible = nil
+	if len(a.ISR) >= least {
+		return a
+	}
 	for _, id := range a.Replicas {
-		if id != not && slices.Contains(a.ISR, id) && image.Usable(id) {
-			return id
+		if slices.Contains(were, id) && !slices.Contains(a.ISR, id) {
+			a.Eligible = append(a.Eligible, id)
+		}
+	}
+	return a
+}
+
+// successor is the first in-sync replica that can lead, in the order of the assignment, or else
+// the first that is eligible.
+func successor(image *metadata.Image, a replica.Assignment, not replica.BrokerID) replica.BrokerID {
+	for _, among := range [][]replica.BrokerID{a.ISR, a.Eligible} {
+		for _, id := range a.Replicas {
+			if id != not && slices.Contains(among, id) && image.Usable(id) {
+				return id
+			}
 		}
 	}
 	return replica.None
@@ -83,7 +124,7 @@ func unclean(image *metadata.Image, a replica.Assignment, not replica.BrokerID) 
 	for _, id := range a.Replicas {
 		if id != not && image.Usable(id) {
 			a = a.Clone()
-			a.Leader, a.ISR = id, []replica.BrokerID{id}
+			a.Leader, a.ISR, a.Eligible = id, []replica.BrokerID{id}, nil
 			return a
 		}
 	}
@@ -113,8 +154,9 @@ func ElectUnclean(image *metadata.Image, name string) ([]metadata.Record, error)
 	return out, nil
 }
 
-// UnfenceBroker lets a broker count again, and lead what nobody but it can.
-func UnfenceBroker(image *metadata.Image, id replica.BrokerID) ([]metadata.Record, error) {
+// UnfenceBroker lets a broker count again, and lead what nobody but it can. unusable are its
+// replicas that it cannot use.
+func UnfenceBroker(image *metadata.Image, id replica.BrokerID, unusable []Partition, least int) ([]metadata.Record, error) {
 	r, known := image.Broker(id)
 	if !known || !r.Fenced {
 		return nil, nil
@@ -123,7 +165,8 @@ func UnfenceBroker(image *metadata.Image, id replica.BrokerID) ([]metadata.Recor
 	out := []metadata.Record{{Broker: &r}}
 	for p, a := range image.Assignments() {
 		inSync := slices.Contains(a.ISR, id)
-		may := inSync || image.Topic(p.Topic).Settings.Unclean() && slices.Contains(a.Replicas, id)
+		eligible := slices.Contains(a.Eligible, id) && !slices.Contains(unusable, p)
+		may := inSync || eligible || image.Topic(p.Topic).Settings.Unclean() && slices.Contains(a.Replicas, id)
 		if a.Leader != replica.None || !may {
 			continue
 		}
@@ -131,8 +174,12 @@ func UnfenceBroker(image *metadata.Image, id replica.BrokerID) ([]metadata.Recor
 		if err != nil {
 			return nil, err
 		}
-		if !inSync {
-			next.ISR = []replica.BrokerID{id}
+		switch {
+		case inSync:
+		case eligible:
+			next = shrunk(next, replica.None, minInSync(image, p, least))
+		default:
+			next.ISR, next.Eligible = []replica.BrokerID{id}, nil
 		}
 		out = append(out, assignedIn(image, p, next))
 	}
@@ -150,15 +197,22 @@ func ledBy(a replica.Assignment, id replica.BrokerID) (replica.Assignment, error
 
 // GiveUpReplicas takes replicas that a broker cannot use out of the in-sync ones, and has others
 // lead. Where it has the last in-sync one nothing changes: that may be the last good copy.
-func GiveUpReplicas(image *metadata.Image, id replica.BrokerID, parts []Partition) (out []metadata.Record, err error) {
+func GiveUpReplicas(image *metadata.Image, id replica.BrokerID, parts []Partition, least int) (out []metadata.Record, err error) {
 	for _, p := range parts {
 		a, ok := image.Assignment(p)
 		if !ok || a.Leader == id && successor(image, a, id) == replica.None {
 			continue
 		}
-		next, changed, err := leave(image, a, id)
+		next, changed, err := leave(image, a, id, minInSync(image, p, least))
 		if err != nil {
 			return nil, err
+		}
+		if slices.Contains(next.Eligible, id) {
+			if !changed {
+				next = next.Clone()
+				next.Version++
+			}
+			next.Eligible, changed = slices.DeleteFunc(next.Eligible, func(o replica.BrokerID) bool { return o == id }), true
 		}
 		if changed {
 			out = append(out, assignedIn(image, p, next))
@@ -171,7 +225,7 @@ func GiveUpReplicas(image *metadata.Image, id replica.BrokerID, parts []Partitio
 // unfit says more of, are left out of it; where nothing is left of what was proposed, it is refused.
 //
 // Errors: *UnknownPartitionError, *StaleError, *BrokerError.
-func ChangeISR(image *metadata.Image, from replica.BrokerID, p Partition, a replica.Assignment, unfit func(replica.BrokerID) bool) ([]metadata.Record, error) {
+func ChangeISR(image *metadata.Image, from replica.BrokerID, p Partition, a replica.Assignment, unfit func(replica.BrokerID) bool, least int) ([]metadata.Record, error) {
 	old, err := proposedOn(image, p, a)
 	if err != nil {
 		return nil, err
@@ -187,7 +241,52 @@ func ChangeISR(image *metadata.Image, from replica.BrokerID, p Partition, a repl
 	if len(a.ISR) < proposed && slices.Equal(a.ISR, old.ISR) {
 		return nil, &BrokerError{"an in-sync replica cannot be on a broker that is fenced, or cannot use it"}
 	}
+	a = withEligible(a, slices.Concat(old.ISR, old.Eligible), minInSync(image, p, least))
 	return []metadata.Record{assignedIn(image, p, a)}, nil
+}
+
+// ElectEligible has partitions led that nobody leads, by replicas that are in sync, or eligible, and
+// not unfit.
+func ElectEligible(image *metadata.Image, unfit func(replica.BrokerID, Partition) bool, least int) ([]metadata.Record, error) {
+	var out []metadata.Record
+	for p, a := range image.Assignments() {
+		if a.Leader != replica.None {
+			continue
+		}
+		fit := a.Clone()
+		fit.ISR = slices.DeleteFunc(fit.ISR, func(id replica.BrokerID) bool { return unfit(id, p) })
+		fit.Eligible = slices.DeleteFunc(fit.Eligible, func(id replica.BrokerID) bool { return unfit(id, p) })
+		id := successor(image, fit, replica.None)
+		if id == replica.None {
+			continue
+		}
+		next, err := ledBy(a, id)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, assignedIn(image, p, shrunk(next, replica.None, minInSync(image, p, least))))
+	}
+	return out, nil
+}
+
+// Settle ends eligibility in a topic's partitions that have as many replicas in sync as they
+// should: its settings may have changed how many these are.
+func Settle(image *metadata.Image, name string, least int) ([]metadata.Record, error) {
+	t := image.Topic(name)
+	if t == nil {
+		return nil, nil
+	}
+	var out []metadata.Record
+	for i, a := range t.Partitions {
+		p := Partition{Topic: name, ID: i}
+		if len(a.Eligible) > 0 && len(a.ISR) >= minInSync(image, p, least) {
+			next := a.Clone()
+			next.Version++
+			next.Eligible = nil
+			out = append(out, Assigned(t.ID, p, next))
+		}
+	}
+	return out, nil
 }
 
 // proposedOn is the decision that a leader's proposal is based on: the present one, of which it

@@ -104,6 +104,10 @@ type Config struct {
 	// Usable reports, quickly, whether Standing would say ok; nil asks Standing.
 	Usable func(Partition) bool
 
+	// MinInSync is how many replicas should be in sync where a topic does not say; 0 is 1. With
+	// fewer the high watermark stays, and those who left may lead (quorum).
+	MinInSync int
+
 	Random io.Reader // ids and the times of elections are drawn from it
 	// SnapshotAfter is how many entries a journal holds before it begins anew; 0 is 1000.
 	SnapshotAfter int

@@ -79,8 +79,11 @@ func placeOn(image *metadata.Image, p Partition, a replica.Assignment, replicas 
 	}
 	next.Replicas = slices.Clone(replicas)
 	next.ISR = slices.DeleteFunc(next.ISR, func(id replica.BrokerID) bool { return !slices.Contains(replicas, id) })
+	next.Eligible = slices.DeleteFunc(next.Eligible, func(id replica.BrokerID) bool { return !slices.Contains(replicas, id) })
 	if next.Leader != replica.None && !slices.Contains(replicas, next.Leader) {
-		next.Leader = successor(image, next, replica.None)
+		stay := next
+		stay.Eligible = nil // who is in sync, if anybody: a move is no reason to lose what only they have
+		next.Leader = successor(image, stay, replica.None)
 	}
 	if len(next.ISR) == 0 || next.Leader == replica.None && a.Leader != replica.None {
 		return nil, &ReassignmentError{p, otherwise}

@@ -42,7 +42,7 @@ func with(image *metadata.Image, t *testing.T, isr ...replica.BrokerID) *metadat
 	next := a.Clone()
 	next.Version++
 	next.ISR = isr
-	records, err := controller.ChangeISR(image, a.Leader, moved, next, func(replica.BrokerID) bool { return false })
+	records, err := controller.ChangeISR(image, a.Leader, moved, next, func(replica.BrokerID) bool { return false }, 1)
 	image, _ = then(t, image, records, err)
 	return image
 }
@@ -78,7 +78,7 @@ func TestAMoveIsTakenBack(t *testing.T) {
 
 	// Not where nobody is left who has everything.
 	image = with(image, t, 1, 4)
-	fenced, err := controller.FenceBroker(image, 1)
+	fenced, err := controller.FenceBroker(image, 1, 1)
 	image, a = then(t, image, fenced, err)
 	require.Equal(t, replica.BrokerID(4), a.Leader)
 	_, err = controller.ReassignPartition(image, moved, nil)

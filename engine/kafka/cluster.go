@@ -222,7 +222,7 @@ func (c *conn) describeTopicPartitions(q *kmsg.DescribeTopicPartitionsRequest) *
 			left--
 			a := t.Partitions[i]
 			rp := kmsg.NewDescribeTopicPartitionsResponseTopicPartition()
-			rp.EligibleLeaderReplicas, rp.LastKnownELR = []int32{}, []int32{} // null is allowed, and Java's client falls over it
+			rp.EligibleLeaderReplicas, rp.LastKnownELR = append([]int32{}, ids(a.Eligible)...), []int32{} // null is allowed, and Java's client falls over it
 			rp.Partition, rp.LeaderID, rp.LeaderEpoch, rp.Replicas, rp.ISR = int32(i), int32(a.Leader), a.LeaderEpoch, ids(a.Replicas), ids(a.ISR)
 			if a.Leader == replica.None {
 				rp.LeaderID, rp.ErrorCode = -1, kerr.LeaderNotAvailable.Code

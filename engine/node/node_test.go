@@ -222,6 +222,34 @@ func TestCatchingUpLeavesRoomForOthers(t *testing.T) {
 	}
 }
 
+// While others may lead next that are not in sync, nothing more counts as safe: not for those who
+// write, and not for those who read.
+func TestNothingIsSafeThatTheEligibleLack(t *testing.T) {
+	w := newPair(t)
+	w.assign(1, 1, 1, 2)
+	require.NoError(t, w.append(1, "a"))
+	w.at.Eligible = []replica.BrokerID{2}
+	w.assign(1, 1, 1)
+	var few *replica.NotEnoughReplicasError
+	require.ErrorAs(t, w.append(1, "b"), &few)
+	b, err := commitlog.NewBatch(record.V2, []record.Record{{Value: []byte("c")}}, record.Encoding{Timestamp: time.Unix(1e9, 0)}, commitlog.Limits{})
+	require.NoError(t, err)
+	stored := errors.New("no answer")
+	w.nodes[1].Append(p, replica.OnLeader, 0, b, func(_ commitlog.Appended, e error) { stored = e })
+	w.run()
+	require.NoError(t, stored, "the leader alone may acknowledge, and lose it")
+	look, err := w.nodes[1].Look(p)
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, look.HighWatermark)
+	assert.EqualValues(t, 2, look.LogEndOffset)
+
+	w.at.Eligible = nil
+	w.assign(1, 1, 1, 2)
+	look, err = w.nodes[1].Look(p)
+	require.NoError(t, err)
+	assert.EqualValues(t, 2, look.HighWatermark, "when enough are in sync it is safe")
+}
+
 // Whoever waits at a follower hears of a record as soon as it is safe.
 func TestWatchOfACopy(t *testing.T) {
 	w := &pair{t: t, at: replica.Assignment{Replicas: []replica.BrokerID{1, 2}}, heartbeat: time.Hour}

@@ -13,6 +13,10 @@ type Assignment struct {
 	LeaderEpoch int32      `json:"epoch"`   // leader epoch; grows with each term of a leader
 	Replicas    []BrokerID `json:"replicas"`
 	ISR         []BrokerID `json:"isr"` // the in-sync replicas: those that count for the high watermark
+	// Eligible are replicas that left ISR when that became smaller than it should be, and that may
+	// lead all the same: while there are any, the high watermark stays, so that they have all
+	// that is below it (KIP-966).
+	Eligible []BrokerID `json:"eligible,omitempty"`
 	// While the partition moves: what Replicas is to be, and what it was. Replicas has both.
 	Target []BrokerID `json:"target,omitempty"`
 	Origin []BrokerID `json:"origin,omitempty"`
@@ -20,7 +24,7 @@ type Assignment struct {
 
 // Clone returns a copy that shares nothing.
 func (a Assignment) Clone() Assignment {
-	a.Replicas, a.ISR, a.Target, a.Origin = slices.Clone(a.Replicas), slices.Clone(a.ISR), slices.Clone(a.Target), slices.Clone(a.Origin)
+	a.Replicas, a.ISR, a.Target, a.Origin, a.Eligible = slices.Clone(a.Replicas), slices.Clone(a.ISR), slices.Clone(a.Target), slices.Clone(a.Origin), slices.Clone(a.Eligible)
 	return a
 }
 
@@ -39,6 +43,11 @@ func (a Assignment) Validate() error {
 			return fmt.Errorf("in-sync replicas %v: each must be one of %v, once", a.ISR, a.Replicas)
 		}
 		active[id] = true
+	}
+	for _, id := range a.Eligible {
+		if !seen[id] || active[id] {
+			return fmt.Errorf("eligible leaders %v: each must be one of %v, and not in sync", a.Eligible, a.Replicas)
+		}
 	}
 	switch {
 	case a.Version < 0 || a.LeaderEpoch < 0:

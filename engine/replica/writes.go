@@ -58,8 +58,8 @@ func (r *Replica) CheckWrite(acks Acks) error {
 		return r.lead.broken
 	case r.role != Leader:
 		return &NotLeaderError{Leader: r.at.Leader, LeaderEpoch: r.at.LeaderEpoch}
-	case acks != OnLeader && len(r.at.ISR) < r.minInSync():
-		return &NotEnoughReplicasError{ISR: slices.Clone(r.at.ISR), Min: r.minInSync()}
+	case acks != OnLeader:
+		return r.enough(false)
 	}
 	return nil
 }
@@ -100,10 +100,14 @@ func (r *Replica) outcome(w *Write) (done bool, err error) {
 	case OnLeader:
 		return true, nil
 	case Quorum:
-		if r.hw < w.NextOffset {
+		safe := r.hw
+		if len(r.at.Eligible) > 0 {
+			safe = r.lead.held // nobody is told that it is safe, and nobody waits to hear that it is not
+		}
+		if safe < w.NextOffset {
 			return false, nil
 		}
-		return true, r.enough()
+		return true, r.enough(true)
 	}
 	lacking, waiting := r.lacking(w)
 	if waiting {
@@ -112,13 +116,18 @@ func (r *Replica) outcome(w *Write) (done bool, err error) {
 	if err := r.replicationError(w, lacking); err != nil {
 		return true, err
 	}
-	return true, r.enough()
+	return true, r.enough(true)
 }
 
-// enough says that a write is stored, and that too few replicas are in sync, if that is so.
-func (r *Replica) enough() error {
-	if len(r.at.ISR) < r.minInSync() {
-		return &NotEnoughReplicasError{ISR: slices.Clone(r.at.ISR), Min: r.minInSync(), Stored: true}
+// enough says that too few replicas are in sync, if that is so: for this replica, or for the
+// controller, which has others eligible to lead that may lack what is written now.
+func (r *Replica) enough(stored bool) error {
+	least := r.minInSync()
+	if len(r.at.Eligible) > 0 {
+		least = max(least, len(r.at.ISR)+1)
+	}
+	if len(r.at.ISR) < least {
+		return &NotEnoughReplicasError{ISR: slices.Clone(r.at.ISR), Min: least, Stored: stored}
 	}
 	return nil
 }
@@ -158,7 +167,11 @@ func (r *Replica) expireWrites() {
 			return false
 		}
 		lacking, _ := r.lacking(w)
-		r.emit(Done{w.ID, r.replicationError(w, lacking)})
+		err := r.replicationError(w, lacking)
+		if err == nil {
+			err = r.enough(true)
+		}
+		r.emit(Done{w.ID, err})
 		return true
 	})
 }

@@ -135,7 +135,7 @@ func (s *Service) openController(dir string, opt commitlog.Options) (err error) 
 	s.controller, err = cfg.kind.Open(controller.Config{
 		ID: cfg.ID, Brokers: cfg.Brokers, Role: cfg.Role, Rack: cfg.Rack, Choose: cfg.Design.Choose, HealthEvery: cfg.HealthEvery, FailAfter: cfg.FailAfter,
 		RequestTimeout: cfg.RequestTimeout, ProbeTimeout: cfg.ProbeTimeout, FirstVersion: max(1, s.now().UnixNano()), Standing: s.standing, Usable: func(p Partition) bool { return s.node.Usable(p) },
-		Random: cfg.Random, SnapshotAfter: cfg.SnapshotAfter,
+		Random: cfg.Random, SnapshotAfter: cfg.SnapshotAfter, MinInSync: cfg.MinInSync,
 	}, stored)
 	if err != nil {
 		return errors.Join(err, s.store.Close())

@@ -3,7 +3,6 @@ package quorum
 import (
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -26,6 +25,7 @@ type office struct {
 	moved    map[replica.BrokerID]uint64                 // index of the last decision that had others lead what a broker led
 	unusable map[replica.BrokerID][]controller.Partition // replicas that a broker cannot use, as it said last
 	balance  time.Time                                   // when to look at the preferred leaders
+	electAt  time.Time                                   // when to look at partitions that nobody leads
 	moving   bool                                        // some partition may be on its way to other brokers
 	began    time.Time
 	waiting  []func() // commands, until the brokers have had time to show that they live
@@ -176,7 +176,7 @@ func (c *Controller) heartbeatOf(from replica.BrokerID, q controller.BrokerHeart
 	ignore := func(error) {} // it is looked at again with the next heartbeat
 	if q.Life > r.Life {
 		c.change(func(image *metadata.Image) ([]metadata.Record, error) {
-			return controller.RegisterBroker(image, metadata.BrokerRecord{ID: from, Life: q.Life, Role: q.Role, Rack: q.Rack})
+			return controller.RegisterBroker(image, metadata.BrokerRecord{ID: from, Life: q.Life, Role: q.Role, Rack: q.Rack}, c.cfg.MinInSync)
 		}, ignore)
 		o.sessions[from] = c.now.Add(c.session())
 		return
@@ -185,19 +185,21 @@ func (c *Controller) heartbeatOf(from replica.BrokerID, q controller.BrokerHeart
 	o.unusable[from] = q.Unusable
 	switch {
 	case q.Leaving:
-		c.change(func(image *metadata.Image) ([]metadata.Record, error) { return controller.FenceBroker(image, from) }, func(error) {
+		c.change(func(image *metadata.Image) ([]metadata.Record, error) {
+			return controller.FenceBroker(image, from, c.cfg.MinInSync)
+		}, func(error) {
 			if from == c.cfg.ID {
 				c.handOver()
 			}
 		})
 	case r.Fenced && q.Fenced:
 		c.change(func(image *metadata.Image) ([]metadata.Record, error) {
-			return controller.UnfenceBroker(image, from)
+			return controller.UnfenceBroker(image, from, q.Unusable, c.cfg.MinInSync)
 		}, ignore)
 	}
 	if len(q.Unusable) > 0 {
 		c.change(func(image *metadata.Image) ([]metadata.Record, error) {
-			return controller.GiveUpReplicas(image, from, q.Unusable)
+			return controller.GiveUpReplicas(image, from, q.Unusable, c.cfg.MinInSync)
 		}, ignore)
 	}
 	if q.Applied < o.moved[from] {
@@ -244,7 +246,7 @@ func (c *Controller) tickOffice() {
 	for _, id := range o.ahead.Brokers() {
 		if c.office == o && o.ahead.Usable(id) && c.now.After(o.sessions[id]) {
 			c.change(func(image *metadata.Image) ([]metadata.Record, error) {
-				return controller.FenceBroker(image, id)
+				return controller.FenceBroker(image, id, c.cfg.MinInSync)
 			}, func(error) {})
 		}
 	}
@@ -254,15 +256,26 @@ func (c *Controller) tickOffice() {
 		c.change(controller.FinishReassignments, func(error) {})
 		o.moving = controller.Moving(o.ahead)
 	}
-	if !c.now.Before(o.balance) {
+	if !c.now.Before(o.electAt) {
+		o.electAt = c.now.Add(c.session() / 2)
+		c.change(func(image *metadata.Image) ([]metadata.Record, error) {
+			return controller.ElectEligible(image, c.unfit, c.cfg.MinInSync)
+		}, func(error) {})
+	}
+	if c.office == o && !c.now.Before(o.balance) {
 		o.balance = c.now.Add(balanceSessions * c.session())
 		c.change(controller.Balance, func(error) {})
 	}
 }
 
+// unfit reports whether a broker has said that it cannot use a replica.
+func (c *Controller) unfit(id replica.BrokerID, p controller.Partition) bool {
+	return slices.Contains(c.office.unusable[id], p)
+}
+
 func (c *Controller) proposeISR(from replica.BrokerID, p controller.Partition, a replica.Assignment, done func(error)) {
 	c.change(func(image *metadata.Image) ([]metadata.Record, error) {
-		return controller.ChangeISR(image, from, p, a, func(id replica.BrokerID) bool { return slices.Contains(c.office.unusable[id], p) })
+		return controller.ChangeISR(image, from, p, a, func(id replica.BrokerID) bool { return c.unfit(id, p) }, c.cfg.MinInSync)
 	}, done)
 }
 
@@ -273,171 +286,6 @@ func (c *Controller) proposedBy(from replica.BrokerID, q controller.ProposeChang
 			r.Err = err.Error()
 		}
 		c.emit(controller.Send{To: from, Message: r})
-	})
-}
-
-// CreateTopic implements controller.Machine. The replicas are made first, on every broker that
-// counts: until the topic is decided they mean nothing.
-func (c *Controller) CreateTopic(now time.Time, id uint64, spec controller.TopicSpec) []controller.Effect {
-	c.begin(now)
-	c.whenShown(func() { c.createTopic(spec, c.commandDone(id)) })
-	return c.effects()
-}
-
-func (c *Controller) commandDone(id uint64) func(error) {
-	return func(err error) { c.emit(controller.Done{ID: id, Err: err}) }
-}
-
-// whenShown does something when all brokers have shown that they live, or have had a session for
-// it: a topic that is made while a cluster starts is spread over all of it.
-func (c *Controller) whenShown(do func()) {
-	if c.office == nil {
-		do()
-		return
-	}
-	c.office.waiting = append(c.office.waiting, do)
-	c.runWaiting()
-}
-
-func (c *Controller) runWaiting() {
-	o := c.office
-	missing := slices.ContainsFunc(c.cfg.Brokers, func(id replica.BrokerID) bool {
-		_, removed := o.ahead.Removed(id)
-		return !removed && !o.ahead.Usable(id)
-	})
-	if missing && c.now.Before(o.began.Add(c.session())) {
-		return
-	}
-	waiting := o.waiting
-	o.waiting = nil
-	for _, do := range waiting {
-		do()
-	}
-}
-
-func (c *Controller) createTopic(spec controller.TopicSpec, done func(error)) {
-	if c.office == nil {
-		done(&controller.NoControllerError{Known: c.ControllerID()})
-		return
-	}
-	if err := controller.CheckTopic(c.office.ahead, spec); err != nil {
-		done(err)
-		return
-	}
-	c.makeAll(spec.Name, 0, spec.Partitions, spec.Replication, done, func(image *metadata.Image, placed []replica.Assignment) ([]metadata.Record, error) {
-		return controller.TopicRecords(image, spec, placed)
-	})
-}
-
-// ChangeTopic implements controller.Machine.
-func (c *Controller) ChangeTopic(now time.Time, id uint64, change controller.TopicChange) []controller.Effect {
-	c.begin(now)
-	c.whenShown(func() {
-		c.changeTopic(change, func(err error) {
-			if err == nil {
-				c.change(func(image *metadata.Image) ([]metadata.Record, error) {
-					return controller.ElectUnclean(image, change.Name)
-				}, c.commandDone(id))
-				return
-			}
-			c.commandDone(id)(err)
-		})
-	})
-	return c.effects()
-}
-
-func (c *Controller) changeTopic(change controller.TopicChange, done func(error)) {
-	if c.office == nil {
-		done(&controller.NoControllerError{Known: c.ControllerID()})
-		return
-	}
-	r, err := change.Record(c.office.ahead)
-	if err != nil {
-		done(err)
-		return
-	}
-	from := len(c.office.ahead.Topic(change.Name).Partitions)
-	c.makeAll(change.Name, from, max(from, r.Partitions), r.Replication, done, func(image *metadata.Image, placed []replica.Assignment) ([]metadata.Record, error) {
-		now, err := change.Record(image)
-		if err != nil {
-			return nil, err
-		}
-		out := []metadata.Record{{Topic: now}}
-		if len(image.Topic(change.Name).Partitions) != from {
-			return nil, &controller.BusyError{Topic: change.Name}
-		}
-		for i, a := range placed {
-			out = append(out, controller.Assigned(now.ID, controller.Partition{Topic: change.Name, ID: from + i}, a))
-		}
-		return out, nil
-	})
-}
-
-// makeAll places partitions from a number up to another, has the brokers make their replicas, and
-// decides what decide says then.
-func (c *Controller) makeAll(name string, from, to, replication int, done func(error), decide func(*metadata.Image, []replica.Assignment) ([]metadata.Record, error)) {
-	place := func(image *metadata.Image) ([]replica.Assignment, error) {
-		return controller.PlaceAlive(image, c.cfg.Brokers, name, from, to, replication)
-	}
-	placed, err := place(c.office.ahead)
-	if err != nil {
-		done(err)
-		return
-	}
-	inSync := func(a replica.Assignment) []replica.BrokerID { return a.ISR }
-	brokers, parts := controller.ReplicasByBroker(from, placed, inSync)
-	finish := func() {
-		c.change(func(image *metadata.Image) ([]metadata.Record, error) {
-			for i := range placed { // who was fenced meanwhile
-				a := &placed[i]
-				a.ISR = slices.DeleteFunc(a.ISR, func(id replica.BrokerID) bool { return !image.Usable(id) })
-				if !slices.Contains(a.ISR, a.Leader) {
-					return nil, &controller.BusyError{Topic: name}
-				}
-			}
-			return decide(image, placed)
-		}, done)
-	}
-	left, problem := len(brokers), error(nil)
-	if left == 0 {
-		finish()
-		return
-	}
-	for _, b := range brokers {
-		c.createReplicas(b, name, parts[b], func(err error) {
-			if err != nil && problem == nil {
-				problem = fmt.Errorf("broker %d: making its replicas of %q: %w", b, name, err)
-			}
-			if left--; left > 0 {
-				return
-			}
-			if problem != nil {
-				done(problem)
-				return
-			}
-			finish()
-		})
-	}
-}
-
-// createReplicas makes a broker's replicas of a topic.
-func (c *Controller) createReplicas(b replica.BrokerID, name string, parts []int, done func(error)) {
-	if b == c.cfg.ID {
-		c.makeReplicas(name, parts, done)
-		return
-	}
-	c.ask(b, c.cfg.RequestTimeout, func(id uint64) controller.Message {
-		return controller.CreateReplicas{ID: id, Topic: name, Partitions: parts}
-	}, func(reply controller.Message, failed string) {
-		r, ok := reply.(controller.ReplicasCreated)
-		switch {
-		case !ok:
-			done(&controller.UnreachableError{Broker: b, Why: failed})
-		case r.Err != "":
-			done(errors.New(r.Err))
-		default:
-			done(nil)
-		}
 	})
 }
 

@@ -36,6 +36,7 @@ type town struct {
 	roles    map[replica.BrokerID]metadata.Role
 	racks    map[replica.BrokerID]string
 	unusable map[replica.BrokerID][]controller.Partition
+	least    int                                                  // replicas that should be in sync
 	drop     func(to replica.BrokerID, m controller.Message) bool // what gets lost
 	hopeless bool                                                 // what is begun anew cannot be used either
 	snapshot int
@@ -89,7 +90,7 @@ func (w *town) start(id replica.BrokerID) {
 	b := w.all[id]
 	w.lives++
 	m, err := quorum.New(controller.Config{
-		ID: id, Brokers: w.ids, Role: w.roles[id], Rack: w.racks[id], HealthEvery: healthEvery, FailAfter: failAfter, RequestTimeout: session, Random: rand.NewChaCha8([32]byte{byte(id), w.lives}), SnapshotAfter: w.snapshot,
+		ID: id, Brokers: w.ids, Role: w.roles[id], Rack: w.racks[id], HealthEvery: healthEvery, FailAfter: failAfter, RequestTimeout: session, MinInSync: w.least, Random: rand.NewChaCha8([32]byte{byte(id), w.lives}), SnapshotAfter: w.snapshot,
 		Standing: func(p controller.Partition) (controller.Standing, bool) {
 			return controller.Standing{Partition: p}, !slices.Contains(w.unusable[id], p)
 		},
