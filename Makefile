@@ -110,8 +110,10 @@ mutants: ## plant bugs in the log and in replication, and show that each is caug
 simulate: ## the guarantee table anew, SEEDS of each cell (hours for 2000)
 	go run ./engine/cmd/logbook sim table --seeds $(SEEDS)
 
-chaos: ## three brokers as processes under kill -9, pauses and stops, with clients, for CHAOS
+chaos: ## brokers as processes under kill -9, pauses, stops and cuts, with clients, for CHAOS: three, five, and three with three that only decide
 	go run ./engine/chaos --for $(CHAOS)
+	go run ./engine/chaos --for $(CHAOS) --brokers 5
+	go run ./engine/chaos --for $(CHAOS) --brokers 6 --deciding 3
 
 kafka: ## what must be the same on every log, on Apache Kafka itself (Java and Maven)
 	engine/kafkaclient/apache/with-kafka go test -count=1 -timeout 10m ./engine/stream

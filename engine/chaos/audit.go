@@ -34,6 +34,8 @@ type audit struct {
 	sent  [partitions]int // values 0 to sent-1 were acknowledged, in that order
 	seen  [partitions]map[string]bool
 	gap   [partitions]time.Duration // longest time without an acknowledgement
+	late  [partitions]time.Duration // likewise, since that was last asked for
+	last  [partitions]time.Time     // the latest acknowledgement
 	wrong []string
 }
 
@@ -67,7 +69,9 @@ func newAudit(ctx context.Context, t *town) (*audit, error) {
 // write writes numbers to a partition until it is told to stop.
 func (a *audit) write(p int32) {
 	slots := make(chan struct{}, underWay)
-	last := time.Now()
+	a.mu.Lock()
+	a.last[p] = time.Now()
+	a.mu.Unlock()
 	for i := 1; a.ctx.Err() == nil; i++ {
 		slots <- struct{}{}
 		a.producer.Produce(context.Background(), &kgo.Record{Topic: topicName, Partition: p, Value: fmt.Append(nil, i)}, func(r *kgo.Record, err error) {
@@ -79,7 +83,8 @@ func (a *audit) write(p int32) {
 				return
 			}
 			a.sent[p]++
-			a.gap[p], last = max(a.gap[p], time.Since(last)), time.Now()
+			gap := time.Since(a.last[p])
+			a.gap[p], a.late[p], a.last[p] = max(a.gap[p], gap), max(a.late[p], gap), time.Now()
 		})
 	}
 	for range underWay {
@@ -133,6 +138,18 @@ func (a *audit) count() (n int) {
 		n += s
 	}
 	return n
+}
+
+// longest is the longest time that a partition was without an acknowledgement since this was last
+// asked for, now included.
+func (a *audit) longest() (most time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for p := range a.late {
+		most = max(most, a.late[p], time.Since(a.last[p]))
+		a.late[p] = 0
+	}
+	return most.Round(time.Millisecond)
 }
 
 func (a *audit) seenCount() (n int) {

@@ -279,6 +279,16 @@ func (n *Node) Gone(peer BrokerID) {
 	}
 }
 
+// GiveUpWrites answers all who wait for writes that this node leads, with replica.ErrLeadershipLost:
+// whoever let it lead has not been heard of, and another may lead by now.
+func (n *Node) GiveUpWrites() {
+	for _, d := range n.all() {
+		d.post(func() []replica.Effect {
+			return d.step(func(r replica.Machine) []replica.Effect { return r.GiveUpWrites(n.now()) })
+		})
+	}
+}
+
 // Tick lets time pass for every replica whose time has come.
 func (n *Node) Tick() {
 	now := n.now()

@@ -24,6 +24,7 @@ type Machine interface {
 	Appended(now time.Time, w Write) []Effect
 	Abandon(now time.Time, id uint64) []Effect
 	Trimmed(now time.Time, start, first int64) []Effect
+	GiveUpWrites(now time.Time) []Effect
 
 	// Consumers that read from a follower.
 	Readers(now time.Time) []Effect

@@ -176,6 +176,19 @@ func (r *Replica) expireWrites() {
 	})
 }
 
+// GiveUpWrites answers all who wait for a write, as if the leadership were lost: another may lead by
+// now, and it may have the writes, or not.
+func (r *Replica) GiveUpWrites(now time.Time) []Effect {
+	r.begin(now)
+	if r.lead != nil {
+		for _, w := range r.lead.writes {
+			r.emit(Done{w.ID, ErrLeadershipLost})
+		}
+		r.lead.writes = nil
+	}
+	return r.effects()
+}
+
 // Abandon gives up waiting for a write, whose outcome is then the followers that lack it.
 func (r *Replica) Abandon(now time.Time, id uint64) []Effect {
 	r.begin(now)

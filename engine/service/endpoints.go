@@ -88,6 +88,9 @@ func (s *Service) Look(p Partition) (node.Look, error) {
 		return node.Look{}, s.fail(err)
 	}
 	look, err := s.node.Look(p)
+	if err == nil {
+		err = s.leased(p)
+	}
 	return look, s.fail(err)
 }
 

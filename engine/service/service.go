@@ -41,6 +41,7 @@ type Service struct {
 	commands   map[uint64]func(controller.Done)
 	lastID     uint64
 	started    bool
+	watched    bool                                      // the lease's end is waited for
 	early      []func(now time.Time) []controller.Effect // commands that wait for Start
 
 	replicas  serial // makes and removes replicas, in order
@@ -306,6 +307,7 @@ func (s *Service) perform(effects []controller.Effect) {
 			s.replicas.do(func() { s.remake(e.Partition, e.Assignment) })
 		case controller.Lease:
 			s.lease.Store(&e.Until)
+			s.watchLease()
 		case controller.Silent:
 			s.node.Unreachable(e.Peer, e.Why)
 			s.calls.lost(e.Peer, e.Why)
@@ -344,16 +346,6 @@ func (s *Service) remake(p Partition, a replica.Assignment) {
 		return
 	}
 	s.node.Assign(p, a)
-}
-
-// leased says that what this broker leads may not be served, if that is so: its controller has
-// not been heard of for so long that others may lead by now.
-func (s *Service) leased(p Partition) error {
-	until := s.lease.Load()
-	if until == nil || s.now().Before(*until) {
-		return nil
-	}
-	return unavailable("broker %d has lost its controller, and another broker may lead %s by now; try again", s.cfg.ID, p)
 }
 
 func partitions(name string, ids []int) []Partition {

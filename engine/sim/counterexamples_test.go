@@ -14,7 +14,7 @@ import (
 	"logbook/engine/sim"
 )
 
-var update = flag.Bool("update", false, "find the counterexamples again, and save them")
+var update = flag.Bool("update", false, "draw the counterexamples again, find those that are none any more, and save them")
 
 const examples = "../../testdata/sim"
 
@@ -35,7 +35,7 @@ func TestCounterexamples(t *testing.T) {
 			assert.NoFileExists(t, file+".json", "what is promised is broken")
 			continue
 		}
-		if *update {
+		if *update && !redrawn(t, file) {
 			find(t, p, file)
 		}
 		t.Run(filepath.Base(file), func(t *testing.T) {
@@ -57,6 +57,22 @@ func stillBreaks(t *testing.T, file string) {
 	drawn, err := os.ReadFile(file + ".svg")
 	require.NoError(t, err)
 	require.Equal(t, string(drawn), r.Diagram, "the same schedule, the same picture: run with -update")
+}
+
+// redrawn draws a schedule again that was saved, if it still leads to a violation.
+func redrawn(t *testing.T, file string) bool {
+	data, err := os.ReadFile(file + ".json")
+	if err != nil {
+		return false // it is a new one
+	}
+	s, err := sim.DecodeSchedule(data)
+	require.NoError(t, err)
+	r, err := sim.Run(s)
+	require.NoError(t, err)
+	if len(r.Violations) > 0 {
+		require.NoError(t, os.WriteFile(file+".svg", []byte(r.Diagram), 0o644))
+	}
+	return len(r.Violations) > 0
 }
 
 func find(t *testing.T, p sim.Promise, file string) {
