@@ -65,7 +65,7 @@ after 920ms, broker 3 decides; broker 1 says: broker 1 has lost its controller, 
 broker 2 leads`},
 		{Number: 7, Body: cell07, Source: "README.md:190", Want: `acks=leader: <nil>
   left: [] in sync: [1 2 3]
-acks=quorum: node: flights/0: replica: offset 0 is on the leader only in part: missing on broker 2 (unreachable: it does not answer), broker 3 (unreachable: it does not answer); the leader keeps it, catch the others up
+acks=quorum: replica: the broker lost the leadership while the write waited; it may be stored or not
   left: [] in sync: [1 2 3]`},
 		{Number: 9, Body: cell09, Source: "README.md:241", Want: `the vote is on the disk: map[1:[1] 2:[3] 3:[2]]
 the vote is forgotten:   map[1:[1] 2:[3 1]]`},
