@@ -24,8 +24,12 @@ func NewPlaces(limit int, now func() time.Time) *Places {
 
 // Reserve keeps so many places beyond the limit: for other brokers, and for one operator. Enter
 // gives them out when there are no others, and Spare tells. Whoever has one and is neither must
-// leave at once. It is set before the places are used.
-func (p *Places) Reserve(n int) { p.spare = n }
+// leave at once.
+func (p *Places) Reserve(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.spare = n
+}
 
 // Place is a connection's.
 type Place struct {

@@ -194,12 +194,13 @@ func (c *Client) Reassign(ctx context.Context, name string, partition int, to ..
 	return err
 }
 
-// ChangeMember gives a broker a vote ("give_vote"), takes it ("take_vote"), or removes the broker
-// from the cluster ("remove"), for which it must have no replicas.
+// ChangeMember adds a broker ("add"), which the others find at an address; gives it a vote
+// ("give_vote"); takes that ("take_vote"); or removes the broker ("remove"), for which it must have
+// no replicas.
 //
 // Errors: wire.BadRequest (why that cannot be), Unavailable, and those of every request.
-func (c *Client) ChangeMember(ctx context.Context, id wire.BrokerID, change string) error {
-	_, err := retry[wire.Empty](ctx, c, c.anyBroker(), "change_member", wire.ChangeMember{Broker: id, Change: change}, 30*time.Second)
+func (c *Client) ChangeMember(ctx context.Context, id wire.BrokerID, change, address string) error {
+	_, err := retry[wire.Empty](ctx, c, c.anyBroker(), "change_member", wire.ChangeMember{Broker: id, Change: change, Address: address}, 30*time.Second)
 	return err
 }
 

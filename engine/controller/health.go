@@ -27,11 +27,18 @@ func NewHealth(self replica.BrokerID, brokers []replica.BrokerID, every time.Dur
 	h := Health{every: every, failAfter: failAfter, state: map[replica.BrokerID]*peerHealth{}}
 	for _, id := range brokers {
 		if id != self {
-			h.peers = append(h.peers, id)
-			h.state[id] = &peerHealth{answered: true}
+			h.Add(id)
 		}
 	}
 	return h
+}
+
+// Add checks a further broker, unless it is checked already.
+func (h *Health) Add(id replica.BrokerID) {
+	if h.state[id] == nil {
+		h.peers = append(h.peers, id)
+		h.state[id] = &peerHealth{answered: true}
+	}
 }
 
 // Due returns the peers whose heartbeat is due, and which of them failed a check just now.

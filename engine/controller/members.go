@@ -11,8 +11,9 @@ import (
 
 // MemberChange is a change of who belongs to a cluster, and of who votes in it.
 type MemberChange struct {
-	Broker replica.BrokerID
-	Kind   MemberChangeKind
+	Broker  replica.BrokerID
+	Kind    MemberChangeKind
+	Address string // AddBroker: host:port, at which the others find it
 }
 
 // MemberChangeKind says what is to become of a broker.
@@ -20,6 +21,7 @@ type MemberChangeKind string
 
 // What may become of a broker.
 const (
+	AddBroker    MemberChangeKind = "add broker"    // it is to be part of the cluster, once it starts
 	GiveVote     MemberChangeKind = "give vote"     // it is to vote
 	TakeVote     MemberChangeKind = "take vote"     // it is to follow the decisions without a vote
 	RemoveBroker MemberChangeKind = "remove broker" // it is to be part of the cluster no more
@@ -37,6 +39,25 @@ func (e *MemberError) Error() string {
 
 // ErrNoMembers: this kind of controller has no votes to give or take.
 var ErrNoMembers = errors.New("controller: who votes is changed with the quorum controller only")
+
+// Add returns the decision that a broker may be part of the cluster: the others connect to it then,
+// and let it join.
+//
+// Errors: *MemberError.
+func Add(image *metadata.Image, id replica.BrokerID, address string) ([]metadata.Record, error) {
+	r, known := image.Broker(id)
+	if known && (r.Life > 0 || r.Address == "") {
+		return nil, &MemberError{id, "it is one of the cluster's already"}
+	}
+	if removed, was := image.Removed(id); was {
+		r = removed
+	}
+	if r.Address == address && known {
+		return nil, nil
+	}
+	r.ID, r.Fenced, r.Removed, r.Address = id, true, false, address
+	return []metadata.Record{{Broker: &r}}, nil
+}
 
 // Remove returns the decision that a broker is part of the cluster no more. It must have nothing
 // that others would miss.

@@ -32,6 +32,8 @@ type BrokerRecord struct {
 	Role Role `json:"role,omitempty"`
 	// Rack is where it is, as it said when its life began; empty: it did not say.
 	Rack string `json:"rack,omitempty"`
+	// Address is the host:port at which the others find it, where it was added while they ran.
+	Address string `json:"address,omitempty"`
 	// Removed: it belonged to the cluster once. What is started in its name with an empty disk
 	// begins as a new one.
 	Removed bool `json:"removed,omitempty"`

@@ -47,7 +47,7 @@ func done(reply func(any, error)) func(error) {
 // handlers are all requests but hello, which a session handles itself.
 var handlers = map[string]handler{
 	"vouch": on(func(s *session, q wire.Vouch, reply func(any, error)) {
-		l := s.b.links[replica.BrokerID(q.Broker)]
+		l := s.b.link(replica.BrokerID(q.Broker))
 		reply(wire.VouchReply{Broker: wire.BrokerID(s.b.cfg.ID), Mine: l != nil && l.vouch(q.Nonce)}, nil)
 	}),
 	"metadata": on(func(s *session, q wire.Metadata, reply func(any, error)) { reply(s.b.Metadata(q.Topics...)) }),
@@ -123,13 +123,17 @@ var handlers = map[string]handler{
 		s.b.service.Reassign(service.Partition{Topic: q.Topic, ID: q.Partition}, to, done(reply))
 	}),
 	"change_member": on(func(s *session, q wire.ChangeMember, reply func(any, error)) {
-		kinds := map[string]controller.MemberChangeKind{"give_vote": controller.GiveVote, "take_vote": controller.TakeVote, "remove": controller.RemoveBroker}
+		kinds := map[string]controller.MemberChangeKind{"add": controller.AddBroker, "give_vote": controller.GiveVote, "take_vote": controller.TakeVote, "remove": controller.RemoveBroker}
 		kind, ok := kinds[q.Change]
 		if !ok {
-			reply(nil, badRequest("there is no change %q of a broker; it is give_vote, take_vote or remove", q.Change))
+			reply(nil, badRequest("there is no change %q of a broker; it is add, give_vote, take_vote or remove", q.Change))
 			return
 		}
-		s.b.service.ChangeMember(service.MemberChange{Broker: service.BrokerID(q.Broker), Kind: kind}, done(reply))
+		if kind == controller.AddBroker && !isAddress(q.Address) {
+			reply(nil, badRequest("%q is no address at which the others find broker %d; it must be host:port", q.Address, q.Broker))
+			return
+		}
+		s.b.service.ChangeMember(service.MemberChange{Broker: service.BrokerID(q.Broker), Kind: kind, Address: q.Address}, done(reply))
 	}),
 	"list_users": on(func(s *session, _ wire.Empty, reply func(any, error)) {
 		image := s.b.service.Image()

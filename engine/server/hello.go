@@ -47,7 +47,7 @@ func (s *session) hello(e wire.Envelope) error {
 		return we
 	}
 	caller := replica.BrokerID(h.Broker)
-	_, known := s.b.links[caller]
+	known := s.b.link(caller) != nil
 	same := func(token string) bool { return subtle.ConstantTimeCompare([]byte(h.Token), []byte(token)) == 1 }
 	switch {
 	case caller != replica.None && !known:

@@ -16,11 +16,11 @@ import (
 // link carries messages to a peer, one way: the peer has a link of its own back. It is made
 // again as often as it breaks.
 type link struct {
-	b       *Server
-	peer    replica.BrokerID
-	address string
+	b    *Server
+	peer replica.BrokerID
 
 	mu      sync.Mutex
+	address string
 	up      bool
 	nonce   string // of the connection that is being made; "": none is
 	queue   []service.PeerMessage
@@ -45,6 +45,20 @@ func sizeOf(m service.PeerMessage) int {
 		return len(r.Message.Frames) + 100
 	}
 	return 1000
+}
+
+// where is the address at which the peer is looked for.
+func (l *link) where() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.address
+}
+
+// move has the peer looked for at another address, the next time.
+func (l *link) move(address string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.address = address
 }
 
 // send queues a message.
@@ -103,7 +117,7 @@ func (l *link) run() {
 		if l.b.ctx.Err() != nil {
 			return
 		}
-		l.b.cfg.Logger.Debug("no contact with a peer", "peer", l.peer, "address", l.address, "error", err)
+		l.b.cfg.Logger.Debug("no contact with a peer", "peer", l.peer, "address", l.where(), "error", err)
 		select {
 		case <-l.b.ctx.Done():
 		case <-time.After(l.b.cfg.HealthEvery / 2):
@@ -119,13 +133,14 @@ func (l *link) connect() (*wire.Conn, error) {
 		TLS:   l.b.cfg.PeerTLS, Dial: l.b.cfg.Dial,
 	}
 	defer l.begun()
-	c, err := d.Connect(ctx, l.address)
+	address := l.where()
+	c, err := d.Connect(ctx, address)
 	if err != nil {
 		return nil, err
 	}
 	if c.Server.Broker != wire.BrokerID(l.peer) {
 		c.Close()
-		return nil, fmt.Errorf("at %s is broker %d, not %d; check the lists of peers", l.address, c.Server.Broker, l.peer)
+		return nil, fmt.Errorf("at %s is broker %d, not %d; check the lists of peers", address, c.Server.Broker, l.peer)
 	}
 	return c, nil
 }

@@ -35,6 +35,9 @@ type Server struct {
 	stop  context.CancelFunc
 	tasks sync.WaitGroup
 
+	linksMu sync.RWMutex // links, and what follows
+	linked  bool         // they run
+
 	mu       sync.Mutex
 	address  string
 	sessions map[*session]bool
@@ -55,16 +58,16 @@ func Open(cfg Config) (*Server, error) {
 	for id, address := range cfg.Peers {
 		b.links[id] = newLink(b, id, address)
 	}
+	b.places.Reserve(2*len(cfg.Peers) + 1) // each has a connection, and asks back by another
 	b.service, err = service.Open(service.Config{
 		ID: cfg.ID, Dir: cfg.Data, Brokers: cfg.all(), Controller: cfg.Controller, Role: cfg.Role, Rack: cfg.Rack, Acks: cfg.Acks, MinInSync: cfg.MinInSync, Retention: cfg.Retention, MaintainEvery: cfg.MaintainEvery,
 		HealthEvery: cfg.HealthEvery, FailAfter: cfg.FailAfter, LagTimeout: cfg.LagTimeout, CatchUpRate: cfg.CatchUpRate, UnreachableTimeout: cfg.UnreachableTimeout, WriteTimeout: cfg.WriteTimeout, RequestTimeout: cfg.RequestTimeout,
-		Log: cfg.Log, Send: b.send, Wake: b.clock.Wake,
+		Log: cfg.Log, Send: b.send, Wake: b.clock.Wake, Meet: b.meet,
 	})
 	if err != nil {
 		b.stop()
 		return nil, err
 	}
-	b.places.Reserve(2*len(cfg.Peers) + 1) // each has a connection, and asks back by another
 	b.memory.Relief(func() {
 		if !b.places.Relieve() {
 			b.kafka.Relieve()
@@ -132,12 +135,51 @@ func (b *Server) AddressOf(id replica.BrokerID) string {
 	if id == b.cfg.ID {
 		return b.Address()
 	}
-	return b.cfg.Peers[id]
+	if l := b.link(id); l != nil {
+		return l.where()
+	}
+	return ""
+}
+
+// link is the one to a broker; nil: it is not one of the peers.
+func (b *Server) link(id replica.BrokerID) *link {
+	b.linksMu.RLock()
+	defer b.linksMu.RUnlock()
+	return b.links[id]
+}
+
+// meet learns of a broker that was added to the cluster while this one runs, and keeps a link to it.
+// Where the list of peers names it, that is what counts.
+func (b *Server) meet(id replica.BrokerID, address string) {
+	if b.cfg.Peers[id] != "" {
+		return
+	}
+	b.linksMu.Lock()
+	defer b.linksMu.Unlock()
+	if l := b.links[id]; l != nil {
+		l.move(address)
+		return
+	}
+	l := newLink(b, id, address)
+	b.links[id] = l
+	b.places.Reserve(2*len(b.links) + 1)
+	if b.linked {
+		b.task(l.run)
+	}
+}
+
+// task begins work that ends with the broker, unless it is closed.
+func (b *Server) task(do func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ctx.Err() == nil {
+		b.tasks.Go(do)
+	}
 }
 
 // send hands a message to the link that carries it.
 func (b *Server) send(to replica.BrokerID, m service.PeerMessage) error {
-	l := b.links[to]
+	l := b.link(to)
 	if l == nil {
 		return fmt.Errorf("broker %d is not one of the peers", to)
 	}
@@ -153,11 +195,15 @@ func (b *Server) Serve(ctx context.Context, ln net.Listener) error {
 	}
 	b.mu.Unlock()
 	b.tasks.Go(func() { b.clock.Run(b.service, b.ctx.Done()) })
+	b.linksMu.Lock()
+	b.linked = true
 	for _, l := range b.links {
 		b.tasks.Go(l.run)
 	}
+	peers := len(b.links)
+	b.linksMu.Unlock()
 	b.service.Start()
-	b.cfg.Logger.Info("broker is serving", "broker", b.cfg.ID, "address", ln.Addr().String(), "controller", b.service.Controller(), "peers", len(b.links))
+	b.cfg.Logger.Info("broker is serving", "broker", b.cfg.ID, "address", ln.Addr().String(), "controller", b.service.Controller(), "peers", peers)
 	accepted := make(chan error, 1)
 	go func() { accepted <- b.accept(ln, "") }()
 	var err error

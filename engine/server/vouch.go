@@ -52,7 +52,7 @@ func (s *session) verify(caller replica.BrokerID, nonce string) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	address := b.cfg.Peers[caller]
+	address := b.AddressOf(caller)
 	d := wire.Dialer{
 		Silent: true, // whoever asks need not prove anything
 		TLS:    b.cfg.PeerTLS, Dial: b.cfg.Dial,

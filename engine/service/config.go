@@ -70,6 +70,9 @@ type Config struct {
 	// lost, repeated or late. An error says that it surely will not arrive. nil: there is
 	// no other broker.
 	Send func(to replica.BrokerID, m PeerMessage) error
+	// Meet, if set, is told where a broker is found that was added while this one ran, or before it
+	// started again; more than once, perhaps. It must not use the service.
+	Meet func(id replica.BrokerID, address string)
 	// Go runs work that may take time; nil starts a goroutine.
 	Go func(func())
 	// Wake, if set, is told that Next is earlier than it was. It must not use the service.

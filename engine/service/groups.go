@@ -459,7 +459,7 @@ func (s *Service) GroupsReady() error {
 	}
 	for i := range t.Partitions {
 		p := Partition{Topic: GroupsTopic, ID: i}
-		if a, ok := image.Assignment(p); !ok || len(s.cfg.Brokers) > 1 && a.Leader != s.cfg.ID {
+		if a, ok := image.Assignment(p); !ok || len(s.view.Load().brokers) > 1 && a.Leader != s.cfg.ID {
 			continue
 		}
 		if _, err := s.node.Look(p); err != nil {
@@ -474,10 +474,11 @@ func (s *Service) LocalGroups(done func([]string)) { s.groups.names(done) }
 
 // Groups lists the groups of all brokers that answer, sorted.
 func (s *Service) Groups(done func([]string)) {
-	lists := make([][]string, len(s.cfg.Brokers))
+	brokers := s.view.Load().brokers
+	lists := make([][]string, len(brokers))
 	g := newGathering(len(lists))
 	finish := func() { done(slices.Compact(slices.Sorted(slices.Values(slices.Concat(lists...))))) }
-	for i, id := range s.cfg.Brokers {
+	for i, id := range brokers {
 		if id == s.cfg.ID {
 			s.groups.names(func(names []string) { lists[i] = names; g.arrived(finish) })
 			continue

@@ -161,7 +161,7 @@ func (s *Service) reply(to BrokerID, m PeerMessage) { _ = s.cfg.Send(to, m) }
 // is about to stop. Left reports whether it is done.
 func (s *Service) Leave() {
 	s.leaving.Store(true)
-	for _, id := range s.cfg.Brokers {
+	for _, id := range s.view.Load().brokers {
 		if id != s.cfg.ID {
 			_ = s.cfg.Send(id, Leaving{})
 		}

@@ -59,9 +59,10 @@ type Service struct {
 
 // view is what the controller has decided, for everybody to look at.
 type view struct {
-	image *metadata.Image
-	alive map[BrokerID]bool
-	boss  BrokerID // that decides; None: any
+	image   *metadata.Image
+	brokers []BrokerID // ascending
+	alive   map[BrokerID]bool
+	boss    BrokerID // that decides; None: any
 	// applied is how far the decisions are followed.
 	applied uint64
 	left    bool // the controller has handed over what it can
@@ -249,7 +250,12 @@ func (s *Service) publish() {
 	v.retired = s.leaving.Load() && self.Fenced
 	if old := s.view.Load(); old == nil || !s.same(old, v) {
 		v.alive = map[BrokerID]bool{}
-		for _, id := range s.cfg.Brokers {
+		if old == nil || old.image != v.image {
+			v.brokers = s.members(v.image)
+		} else {
+			v.brokers = old.brokers
+		}
+		for _, id := range v.brokers {
 			v.alive[id] = s.alive(id)
 		}
 		s.view.Store(v)
@@ -263,13 +269,27 @@ func (s *Service) publish() {
 	}
 }
 
+// members are the brokers that this one was started with, and those that were added since, without
+// those that were removed. Whoever reaches the added ones is told their addresses.
+func (s *Service) members(image *metadata.Image) []BrokerID {
+	all := slices.Concat(s.cfg.Brokers, image.Brokers())
+	slices.Sort(all)
+	all = slices.Compact(all)
+	for _, id := range all {
+		if r, _ := image.Broker(id); r.Address != "" && id != s.cfg.ID && s.cfg.Meet != nil {
+			s.cfg.Meet(id, r.Address)
+		}
+	}
+	return slices.DeleteFunc(all, func(id BrokerID) bool { _, removed := image.Removed(id); return removed })
+}
+
 // alive reports whether a broker is taken to be alive. It is called on control.
 func (s *Service) alive(id BrokerID) bool { return id == s.cfg.ID || s.controller.Alive(id) }
 
 // same reports whether there is nothing new to show; v is yet without who is alive.
 func (s *Service) same(old, v *view) bool {
 	return old.image == v.image && old.left == v.left && old.boss == v.boss && old.applied == v.applied && old.retired == v.retired &&
-		!slices.ContainsFunc(s.cfg.Brokers, func(id BrokerID) bool { return old.alive[id] != s.alive(id) })
+		!slices.ContainsFunc(old.brokers, func(id BrokerID) bool { return old.alive[id] != s.alive(id) })
 }
 
 // perform carries the controller's effects out. It is called on control.

@@ -34,15 +34,13 @@ func (s *Service) Brokers() []BrokerStatus {
 // Processes lists the brokers of the cluster, by ascending id, those too that only decide.
 func (s *Service) Processes() []BrokerStatus {
 	v := s.view.Load()
-	out := make([]BrokerStatus, 0, len(s.cfg.Brokers))
-	for _, id := range s.cfg.Brokers {
+	out := make([]BrokerStatus, 0, len(v.brokers))
+	for _, id := range v.brokers {
 		r, _ := v.image.Broker(id)
 		if r.Life == 0 && id == s.cfg.ID {
 			r.Role, r.Rack = s.cfg.Role, s.cfg.Rack
 		}
-		if _, removed := v.image.Removed(id); !removed {
-			out = append(out, BrokerStatus{ID: id, Alive: v.alive[id], Role: r.Role, Rack: r.Rack})
-		}
+		out = append(out, BrokerStatus{ID: id, Alive: v.alive[id], Role: r.Role, Rack: r.Rack})
 	}
 	return out
 }

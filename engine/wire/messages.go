@@ -37,7 +37,7 @@ var Messages = []Message{
 	{"status", "Describes a partition, replica by replica.", PartitionRequest{}, StatusReply{}},
 	{"describe_cluster", "Describes the cluster at a glance: who decides, who is there, and what is not well.", Empty{}, ClusterReply{}},
 	{"reassign", "Moves a partition to other brokers, or takes a move back.", Reassign{}, Empty{}},
-	{"change_member", "Gives a broker a vote, takes it, or removes the broker from the cluster.", ChangeMember{}, Empty{}},
+	{"change_member", "Adds a broker to the cluster, gives it a vote, takes that, or removes the broker.", ChangeMember{}, Empty{}},
 	{"list_users", "Lists those who have a password.", Empty{}, ListUsersReply{}},
 	{"set_password", "Gives a user a password, and makes the user first if need be. Ask over TLS.", SetPassword{}, Empty{}},
 	{"delete_user", "Takes a user's passwords away.", DeleteUser{}, Empty{}},
@@ -406,7 +406,9 @@ type Reassign struct {
 // ChangeMember changes who belongs to the cluster, and who votes in it.
 type ChangeMember struct {
 	Broker BrokerID `json:"broker"`
-	Change string   `json:"change" doc:"give_vote, take_vote or remove"`
+	Change string   `json:"change" doc:"add, give_vote, take_vote or remove"`
+	// Address is for add.
+	Address string `json:"address,omitempty" doc:"add: host:port, at which the others find it"`
 }
 
 // Move is a partition that is being moved.

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -24,8 +25,27 @@ func onBroker(o *globalFlags, run func(*cobra.Command, *client.Client, wire.Brok
 // changeMember is a command that changes what a broker is to its cluster.
 func changeMember(o *globalFlags, change string) func(*cobra.Command, []string) error {
 	return onBroker(o, func(cmd *cobra.Command, c *client.Client, id wire.BrokerID) error {
-		return c.ChangeMember(cmd.Context(), id, change)
+		return c.ChangeMember(cmd.Context(), id, change, "")
 	})
+}
+
+func addCommand(o *globalFlags) *cobra.Command {
+	return &cobra.Command{
+		Use: "add BROKER=HOST:PORT", Short: "Let a further broker join the cluster", Args: args(cobra.ExactArgs(1)),
+		Long: `Add tells the brokers of a cluster where to find a further one, while they run. Start it afterwards, with an
+empty data directory and with all of them in LOGBOOK_PEERS, itself too. It joins, and partitions can be put on it
+(logbook topic move); unless its LOGBOOK_ROLES says otherwise it has a vote. It is for clusters with the quorum controller.`,
+		Example: "  logbook cluster add 4=10.0.0.4:9400",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, address, ok := strings.Cut(args[0], "=")
+			if !ok {
+				return usageError{fmt.Errorf("%q is not a broker and its address, like 4=10.0.0.4:9400", args[0])}
+			}
+			return onBroker(o, func(cmd *cobra.Command, c *client.Client, id wire.BrokerID) error {
+				return c.ChangeMember(cmd.Context(), id, "add", address)
+			})(cmd, []string{id})
+		},
+	}
 }
 
 func removeCommand(o *globalFlags) *cobra.Command {

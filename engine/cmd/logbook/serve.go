@@ -123,7 +123,7 @@ what the others do; it is started again when you press Enter, or with its number
 			return t.run(cmd.Context(), cmd.InOrStdin())
 		},
 	}
-	cmd.AddCommand(clusterStatusCommand(o), drainCommand(o), removeCommand(o), voteCommand(o))
+	cmd.AddCommand(clusterStatusCommand(o), addCommand(o), drainCommand(o), removeCommand(o), voteCommand(o))
 	f := cmd.Flags()
 	f.StringVar(&dir, "data", "", "directory; empty: a temporary one, removed at the end")
 	f.StringVar(&ctl, "controller", "", controller.KindNames()+"; empty: quorum, or manual for one broker")

@@ -122,6 +122,9 @@ func (c *Controller) follow(old, next *metadata.Image) {
 			}
 			c.decide(p, a)
 		case r.Broker != nil && r.Broker.ID != c.cfg.ID:
+			if !r.Broker.Removed {
+				c.health.Add(r.Broker.ID)
+			}
 			if was, known := old.Broker(r.Broker.ID); known && !was.Fenced && r.Broker.Fenced {
 				c.emit(controller.Silent{Peer: r.Broker.ID, Why: "the controller does not hear of it"})
 			}

@@ -35,7 +35,8 @@
 // learner: it copies the log of decisions without a vote. Votes are given and taken by entries of
 // the log, one at a time (members.go); a vote is not taken where those left that are heard of would
 // be no majority. A broker without replicas can be removed: it votes on until it is let go, since
-// there may be no majority without it, and only an empty disk brings it back.
+// there may be no majority without it, and only an empty disk brings it back. A broker that is
+// added is a decision first: it has the address at which the others find it, and lets its member in.
 //
 // # Names of members
 //

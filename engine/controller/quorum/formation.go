@@ -128,8 +128,9 @@ func (c *Controller) enter() {
 
 // metBy takes in who another broker is.
 func (c *Controller) metBy(from replica.BrokerID, q controller.Meet) {
+	_, known := c.image.Broker(from)
 	switch {
-	case !slices.Contains(c.cfg.Brokers, from) || brokerOf(q.Member) != from:
+	case !slices.Contains(c.cfg.Brokers, from) && !known || brokerOf(q.Member) != from:
 	case !c.self.formed():
 		if q.Cluster != (topic.ID{}) && c.self.Forming && q.Cluster != c.self.Cluster {
 			c.stranger(from, q.Cluster)

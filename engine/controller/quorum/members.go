@@ -37,6 +37,17 @@ func (m *members) abandon() {
 	m.changes = nil
 }
 
+// brokers are those of the list that this one was started with, and those that were added while it
+// ran, without those that were removed.
+func (c *Controller) brokers() []replica.BrokerID {
+	all := slices.Concat(c.cfg.Brokers, c.image.Brokers())
+	slices.Sort(all)
+	return slices.DeleteFunc(slices.Compact(all), func(id replica.BrokerID) bool {
+		_, removed := c.image.Removed(id)
+		return removed
+	})
+}
+
 // changeConf takes in that the members are others now.
 func (c *Controller) changeConf(cc raftpb.ConfChangeI) {
 	c.conf, c.changed = *c.node.ApplyConfChange(cc), true
@@ -72,6 +83,15 @@ func (c *Controller) changeMember(change controller.MemberChange, done func(erro
 	r, known := c.office.ahead.Broker(id)
 	member, votes := memberOf(id, c.members()), memberOf(id, c.voters()) != 0
 	switch {
+	case change.Kind == controller.AddBroker:
+		if id <= replica.None || change.Address == "" {
+			refuse("it needs a positive id, and the address at which the others find it")
+			return
+		}
+		c.change(func(image *metadata.Image) ([]metadata.Record, error) {
+			return controller.Add(image, id, change.Address)
+		}, done)
+		return
 	case !known:
 		refuse("it is not one of the cluster's")
 		return

@@ -224,3 +224,57 @@ func TestOneOfTwoVotersIsRemoved(t *testing.T) {
 		refused(t, w.change(was, controller.TakeVote), "no majority")
 	}
 }
+
+// A broker that is added while the others run joins, votes, and gets partitions; and again after all
+// have started anew with the lists that they had.
+func TestABrokerIsAddedWhileTheOthersRun(t *testing.T) {
+	w := newTown(t, 4)
+	old := w.ids[:3]
+	w.lists = map[replica.BrokerID][]replica.BrokerID{1: old, 2: old, 3: old}
+	for _, id := range old {
+		w.start(id)
+	}
+	w.until("all brokers count", func() bool { return w.usable(old...) })
+	add := func(id replica.BrokerID, address string) error {
+		return w.command(func(m *quorum.Controller, command uint64) []controller.Effect {
+			return m.ChangeMember(w.now, command, controller.MemberChange{Broker: id, Kind: controller.AddBroker, Address: address})
+		})
+	}
+	w.start(4)
+	w.pass(4 * session)
+	_, known := w.active().machine.Image().Broker(4)
+	assert.False(t, known, "nobody has let it in")
+	refused(t, add(4, ""), "the address")
+	refused(t, add(3, "x:1"), "already")
+	require.NoError(t, add(4, "wrong:1"))
+	require.NoError(t, add(4, "host:9400"), "as long as it has not come, its address can be set right")
+	r, _ := w.active().machine.Image().Broker(4)
+	assert.Equal(t, "host:9400", r.Address)
+	w.until("it has joined", func() bool { return w.usable(4) })
+	w.until("and votes", func() bool { return slices.Contains(w.active().machine.Quorum().Voters, 4) })
+	refused(t, add(4, "other:1"), "already")
+	r, _ = w.active().machine.Image().Broker(4)
+	assert.Equal(t, "host:9400", r.Address, "what it says of itself does not take that away")
+	require.NoError(t, w.createOn("flights", 4, 3))
+	on := 0
+	for _, a := range w.active().machine.Image().Assignments() {
+		if slices.Contains(a.Replicas, 4) {
+			on++
+		}
+	}
+	assert.Equal(t, 3, on)
+
+	for _, id := range w.ids {
+		w.kill(id)
+	}
+	for _, id := range w.ids {
+		w.start(id)
+	}
+	w.until("all count again", func() bool { return w.usable(w.ids...) })
+	w.kill(1)
+	w.kill(2)
+	w.pass(4 * session)
+	assert.Nil(t, w.active(), "two of four are no majority")
+	w.start(2)
+	w.until("three are", func() bool { return w.active() != nil })
+}

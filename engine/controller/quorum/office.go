@@ -176,7 +176,9 @@ func (c *Controller) heartbeatOf(from replica.BrokerID, q controller.BrokerHeart
 	ignore := func(error) {} // it is looked at again with the next heartbeat
 	if q.Life > r.Life {
 		c.change(func(image *metadata.Image) ([]metadata.Record, error) {
-			return controller.RegisterBroker(image, metadata.BrokerRecord{ID: from, Life: q.Life, Role: q.Role, Rack: q.Rack}, c.cfg.MinInSync)
+			r, _ := image.Broker(from)
+			r.Life, r.Role, r.Rack = q.Life, q.Role, q.Rack
+			return controller.RegisterBroker(image, r, c.cfg.MinInSync)
 		}, ignore)
 		o.sessions[from] = c.now.Add(c.session())
 		return

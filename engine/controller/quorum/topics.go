@@ -36,10 +36,7 @@ func (c *Controller) whenShown(do func()) {
 
 func (c *Controller) runWaiting() {
 	o := c.office
-	missing := slices.ContainsFunc(c.cfg.Brokers, func(id replica.BrokerID) bool {
-		_, removed := o.ahead.Removed(id)
-		return !removed && !o.ahead.Usable(id)
-	})
+	missing := slices.ContainsFunc(c.brokers(), func(id replica.BrokerID) bool { return !o.ahead.Usable(id) })
 	if missing && c.now.Before(o.began.Add(c.session())) {
 		return
 	}
@@ -117,7 +114,7 @@ func (c *Controller) changeTopic(change controller.TopicChange, done func(error)
 // decides what decide says then.
 func (c *Controller) makeAll(name string, from, to, replication int, done func(error), decide func(*metadata.Image, []replica.Assignment) ([]metadata.Record, error)) {
 	place := func(image *metadata.Image) ([]replica.Assignment, error) {
-		return controller.PlaceAlive(image, c.cfg.Brokers, name, from, to, replication)
+		return controller.PlaceAlive(image, c.brokers(), name, from, to, replication)
 	}
 	placed, err := place(c.office.ahead)
 	if err != nil {

@@ -33,6 +33,7 @@ type town struct {
 	queue []func()
 	cut   map[[2]replica.BrokerID]bool
 
+	lists    map[replica.BrokerID][]replica.BrokerID // the brokers that one is started with, where these are not all
 	roles    map[replica.BrokerID]metadata.Role
 	racks    map[replica.BrokerID]string
 	unusable map[replica.BrokerID][]controller.Partition
@@ -89,8 +90,12 @@ func (w *town) usable(ids ...replica.BrokerID) bool {
 func (w *town) start(id replica.BrokerID) {
 	b := w.all[id]
 	w.lives++
+	list := w.ids
+	if only := w.lists[id]; only != nil {
+		list = only
+	}
 	m, err := quorum.New(controller.Config{
-		ID: id, Brokers: w.ids, Role: w.roles[id], Rack: w.racks[id], HealthEvery: healthEvery, FailAfter: failAfter, RequestTimeout: session, MinInSync: w.least, Random: rand.NewChaCha8([32]byte{byte(id), w.lives}), SnapshotAfter: w.snapshot,
+		ID: id, Brokers: list, Role: w.roles[id], Rack: w.racks[id], HealthEvery: healthEvery, FailAfter: failAfter, RequestTimeout: session, MinInSync: w.least, Random: rand.NewChaCha8([32]byte{byte(id), w.lives}), SnapshotAfter: w.snapshot,
 		Standing: func(p controller.Partition) (controller.Standing, bool) {
 			return controller.Standing{Partition: p}, !slices.Contains(w.unusable[id], p)
 		},
