@@ -197,7 +197,11 @@ type Prober interface {
 }
 
 // Quorate is a controller that several brokers are part of.
-type Quorate interface{ Quorum() QuorumStatus }
+type Quorate interface {
+	Quorum() QuorumStatus
+	// Problem is why this broker takes no part in decisions any more, and leads nothing; "": it does.
+	Problem() string
+}
 
 // QuorumStatus is what the quorum is like, as far as one broker knows.
 type QuorumStatus struct {
@@ -212,5 +216,7 @@ type QuorumStatus struct {
 	// UncleanElections is how many leaders there were, since this broker started, that had not been
 	// in sync.
 	UncleanElections int
-	Lag              map[replica.BrokerID]uint64 // on the active controller: the entries that each voter lacks
+	// Problem is why this broker takes no part in decisions any more, and leads nothing; "": it does.
+	Problem string
+	Lag     map[replica.BrokerID]uint64 // on the active controller: the entries that each voter lacks
 }

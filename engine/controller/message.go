@@ -76,6 +76,20 @@ type (
 		// Learners are the members that it began with and that have no vote.
 		Learners []uint64 `json:"learners,omitempty"`
 	}
+	// Recall is what a member of the quorum asks the others when it starts: have they heard more from
+	// it than its journal knows?
+	Recall struct {
+		Cluster topic.ID `json:"cluster"`
+		Member  uint64   `json:"member"` // the sender's
+	}
+	// Recalled answers it: the latest term in which the member has said something, and the index of the
+	// last entry that it has said, in that term, to have. Zero: nothing was heard.
+	Recalled struct {
+		Cluster topic.ID `json:"cluster"`
+		Member  uint64   `json:"member"`
+		Term    uint64   `json:"term"`
+		Last    uint64   `json:"last"`
+	}
 	// RaftMessage goes from one member of the quorum to another.
 	RaftMessage struct {
 		Cluster topic.ID `json:"cluster"`
@@ -130,6 +144,8 @@ type (
 
 func (Meet) message()               {}
 func (Form) message()               {}
+func (Recall) message()             {}
+func (Recalled) message()           {}
 func (RaftMessage) message()        {}
 func (BrokerHeartbeat) message()    {}
 func (BrokerHeartbeatAck) message() {}

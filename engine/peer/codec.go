@@ -69,7 +69,7 @@ var controllerKinds = []struct {
 	of[controller.Heartbeat](), of[controller.HeartbeatAck](), of[controller.FetchDecisions](), of[controller.Decisions](),
 	of[controller.ProposeChange](), of[controller.ChangeProposed](), of[controller.CreateReplicas](), of[controller.ReplicasCreated](),
 	of[controller.AskReport](), of[controller.ReportReply](), of[controller.AskDigests](), of[controller.DigestsReply](),
-	of[controller.Meet](), of[controller.Form](), of[controller.BrokerHeartbeat](), of[controller.BrokerHeartbeatAck](),
+	of[controller.Meet](), of[controller.Form](), of[controller.BrokerHeartbeat](), of[controller.BrokerHeartbeatAck](), of[controller.Recall](), of[controller.Recalled](),
 }
 
 func of[M controller.Message]() (k struct {

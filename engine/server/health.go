@@ -13,9 +13,12 @@ type Health struct {
 	Problems []string `json:"problems,omitempty" doc:"what it cannot do, and why"`
 }
 
-// Problems says what the broker cannot do: replicas that it cannot use.
+// Problems says what the broker cannot do: decide, and use some of its replicas.
 func (b *Server) Problems() []string {
 	var out []string
+	if problem := b.service.QuorumProblem(); problem != "" {
+		out = append(out, problem)
+	}
 	for _, p := range b.service.Unusable() {
 		out = append(out, fmt.Sprintf("%s: %v", p, b.service.Problem(p)))
 	}

@@ -65,7 +65,8 @@ type view struct {
 	boss    BrokerID // that decides; None: any
 	// applied is how far the decisions are followed.
 	applied uint64
-	left    bool // the controller has handed over what it can
+	problem string // why this broker takes no part in decisions
+	left    bool   // the controller has handed over what it can
 	// retired: this broker leaves, and counts as in sync nowhere: it need not follow any more.
 	retired bool
 }
@@ -246,6 +247,9 @@ func (s *Service) step(input func(now time.Time) []controller.Effect) {
 // publish shows what the controller has decided. It is called on control.
 func (s *Service) publish() {
 	v := &view{image: s.controller.Image(), left: s.controller.Left(), boss: s.controller.ControllerID(), applied: s.controller.Applied()}
+	if q, ok := s.controller.(controller.Quorate); ok {
+		v.problem = q.Problem()
+	}
 	self, _ := v.image.Broker(s.cfg.ID)
 	v.retired = s.leaving.Load() && self.Fenced
 	if old := s.view.Load(); old == nil || !s.same(old, v) {
@@ -288,7 +292,7 @@ func (s *Service) alive(id BrokerID) bool { return id == s.cfg.ID || s.controlle
 
 // same reports whether there is nothing new to show; v is yet without who is alive.
 func (s *Service) same(old, v *view) bool {
-	return old.image == v.image && old.left == v.left && old.boss == v.boss && old.applied == v.applied && old.retired == v.retired &&
+	return old.image == v.image && old.left == v.left && old.boss == v.boss && old.applied == v.applied && old.problem == v.problem && old.retired == v.retired &&
 		!slices.ContainsFunc(old.brokers, func(id BrokerID) bool { return old.alive[id] != s.alive(id) })
 }
 

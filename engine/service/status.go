@@ -71,6 +71,10 @@ func (s *Service) Unusable() []Partition {
 	return slices.DeleteFunc(s.node.Partitions(), func(p Partition) bool { return s.node.Report(p).Err == nil })
 }
 
+// QuorumProblem is why this broker takes no part in decisions any more, and leads nothing; "": it
+// does.
+func (s *Service) QuorumProblem() string { return s.view.Load().problem }
+
 // Problem is why this broker cannot use its replica of a partition; nil if it can.
 func (s *Service) Problem(p Partition) error { return s.node.Report(p).Err }
 

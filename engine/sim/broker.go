@@ -24,6 +24,7 @@ import (
 type broker struct {
 	w       *world
 	id      int
+	kept    *vfs.Mem // a copy of the disk, to come back
 	disk    *vfs.Mem
 	failing bool
 	life    int // grows with each start: what was meant for an earlier one is lost
@@ -304,13 +305,29 @@ func (b *broker) crash() {
 			})
 		}
 	}
+	b.disk = b.crashed()
+}
+
+// crashed is a disk as a power failure would leave this one.
+func (b *broker) crashed() *vfs.Mem {
 	var states []*vfs.Mem
 	dice := b.w.dice(forCrash + uint64(b.id))
 	for c := range b.disk.Crashes(3, dice) {
 		states = append(states, c.FS)
 	}
-	b.disk = states[dice.IntN(len(states))]
-	b.w.fit(b.disk, b.id)
+	d := states[dice.IntN(len(states))]
+	b.w.fit(d, b.id)
+	return d
+}
+
+// copyDisk keeps the disk as it is, and oldDisk has the broker die and come back with that.
+func (b *broker) copyDisk() { b.kept = b.crashed() }
+
+func (b *broker) oldDisk() {
+	b.crash()
+	if !b.up && b.kept != nil {
+		b.disk, b.kept = b.kept, nil
+	}
 }
 
 func (b *broker) observe(e node.Event) {

@@ -26,6 +26,7 @@ const (
 	Rot       Fault = "rot"        // a bit flips on the disk of one broker
 	Move      Fault = "move"       // no fault: a partition is moved to other brokers, or a move taken back
 	Vote      Fault = "vote"       // no fault: a broker is given a vote, or loses it; with the quorum controller
+	OldDisk   Fault = "old disk"   // a broker dies, and comes back with its disk as it was a while before; always the same one
 	LostDisk  Fault = "lost disk"  // a broker dies, and comes back with an empty disk; always the same one
 )
 
@@ -80,7 +81,7 @@ func (c Config) withDefaults() (Config, replica.Acks, error) {
 // Step is something that a schedule makes happen.
 type Step struct {
 	At   time.Duration `json:"at"`
-	What string        `json:"what"` // produce, crash, restart, cut, heal, lossy, calm, slow, fast, silence, speak, move, vote, pause, resume, drift, lose disk, rot, disk error, disk well
+	What string        `json:"what"` // produce, crash, restart, cut, heal, lossy, calm, slow, fast, silence, speak, move, vote, pause, resume, drift, lose disk, copy disk, old disk, rot, disk error, disk well
 	A    int           `json:"a,omitempty"`
 	B    int           `json:"b,omitempty"` // cut: to; 0: both directions
 	N    int           `json:"n,omitempty"`
@@ -136,7 +137,7 @@ func Plan(c Config) Schedule {
 	}
 	for _, f := range c.Faults {
 		of := broker
-		if f == LostDisk {
+		if f == LostDisk || f == OldDisk {
 			one := broker()
 			of = func() int { return one }
 		}
@@ -177,6 +178,9 @@ func fault(f Fault, at time.Duration, broker func() int, rng *rand.Rand) []Step 
 		return []Step{{At: at, What: "drift", A: a, N: 900 + rng.IntN(201)}}
 	case LostDisk:
 		return []Step{{At: max(0, at-time.Duration(rng.IntN(12))*time.Millisecond), What: "produce", A: 1}, {At: at, What: "lose disk", A: a}, {At: later, What: "restart", A: a}}
+	case OldDisk:
+		copied := max(0, at-time.Duration(rng.IntN(4000))*time.Millisecond)
+		return []Step{{At: copied, What: "copy disk", A: a}, {At: max(copied, at-time.Duration(rng.IntN(12))*time.Millisecond), What: "produce", A: 1}, {At: at, What: "old disk", A: a}, {At: at + time.Duration(rng.IntN(1500))*time.Millisecond, What: "restart", A: a}}
 	case Rot:
 		return []Step{{At: at, What: "rot", A: 1}}
 	case DiskError:

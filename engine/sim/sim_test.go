@@ -99,6 +99,24 @@ func TestVotes(t *testing.T) {
 	}
 }
 
+// A broker comes back with its disk as it was a while before, as from a copy. What it told the others
+// since then it does not know, and nothing that is promised is broken.
+func TestOldDisks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a long enumeration")
+	}
+	for _, acks := range []string{"all", "quorum"} {
+		config := func(seed uint64) sim.Config {
+			return sim.Config{Seed: seed, Controller: "quorum", Acks: acks, Faults: []sim.Fault{sim.OldDisk}}
+		}
+		bad, err := sim.Seeds(config, *first, max(1, int(*seeds)/4), nil)
+		require.NoError(t, err)
+		for _, r := range bad {
+			require.Empty(t, r.Violations, "acks %s, seed %d", acks, r.Schedule.Config.Seed)
+		}
+	}
+}
+
 func TestTable(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a long enumeration")

@@ -260,7 +260,7 @@ func (w *world) step(s Step) {
 		w.note("%s", s.what())
 	}
 	switch s.What {
-	case "cut", "heal", "lossy", "calm", "slow", "fast", "rot", "disk error", "disk well", "pause", "resume", "drift", "lose disk":
+	case "cut", "heal", "lossy", "calm", "slow", "fast", "rot", "disk error", "disk well", "pause", "resume", "drift", "lose disk", "old disk":
 		w.draw.step(s)
 	}
 	switch s.What {
@@ -300,6 +300,10 @@ func (w *world) step(s Step) {
 		w.brokers[s.A-1].drift(int64(s.N))
 	case "lose disk":
 		w.brokers[s.A-1].loseDisk()
+	case "copy disk":
+		w.brokers[s.A-1].copyDisk()
+	case "old disk":
+		w.brokers[s.A-1].oldDisk()
 	case "disk error":
 		w.brokers[s.A-1].failing = true
 	case "disk well":
@@ -336,4 +340,19 @@ func (w *world) calm() {
 		b.start()
 	}
 	w.note("all is well")
+	w.after(2*time.Second, w.lookAfter)
+}
+
+// lookAfter does what a person does who is told that a broker's disk is an old one.
+func (w *world) lookAfter() {
+	for _, b := range w.brokers {
+		if !b.up {
+			continue
+		}
+		if problem := b.service.QuorumProblem(); problem != "" {
+			w.note("broker %d gets an empty disk: %s", b.id, problem)
+			b.loseDisk()
+			b.start()
+		}
+	}
 }

@@ -35,7 +35,7 @@ func (c *Controller) replicas() []controller.Partition {
 // tickBroker sends the heartbeat that is due.
 func (c *Controller) tickBroker() {
 	b := &c.broker
-	if !b.begun || c.now.Before(b.beatAt) {
+	if !b.begun || c.broken != nil || c.now.Before(b.beatAt) {
 		return
 	}
 	b.beatAt = c.now.Add(heartbeatTicks * c.tick())
@@ -65,7 +65,7 @@ func (c *Controller) acknowledged(from replica.BrokerID, q controller.BrokerHear
 			delete(b.asked, seq)
 		}
 	}
-	if b.registered {
+	if b.registered && c.broken == nil {
 		c.emit(controller.Lease{Until: sent.Add(leaseTicks * c.tick())})
 	}
 }

@@ -116,8 +116,7 @@ func (c *Controller) form() controller.Form {
 // enter makes the broker a member of its cluster.
 func (c *Controller) enter() {
 	if err := c.join(&stored{identity: c.self}); err != nil {
-		c.broken = err
-		c.warn("%v", err)
+		c.breakDown(err)
 	}
 	c.putOffElection()
 	if c.founder() {

@@ -66,6 +66,9 @@ type Controller struct {
 	handed  bool  // the member was asked to be elected at once, whatever the others have heard
 	broken  error // why the member takes no part any more
 
+	heard     map[uint64]said // what other members have said, as far as this life has heard
+	recalling *recalling      // it finds out what it has said itself; nil: it has
+
 	met map[replica.BrokerID]controller.Meet // on the founder, before there is a cluster
 
 	health controller.Health
@@ -108,7 +111,7 @@ func New(cfg controller.Config, journal []record.Record) (*Controller, error) {
 		return nil, err
 	}
 	c := &Controller{
-		cfg: cfg, self: s.identity, image: new(metadata.Image), made: map[uint64]func(error){}, met: map[replica.BrokerID]controller.Meet{}, sending: map[uint64]time.Time{}, warned: map[string]bool{},
+		cfg: cfg, self: s.identity, image: new(metadata.Image), made: map[uint64]func(error){}, heard: map[uint64]said{}, met: map[replica.BrokerID]controller.Meet{}, sending: map[uint64]time.Time{}, warned: map[string]bool{},
 		health: controller.NewHealth(cfg.ID, cfg.Brokers, cfg.HealthEvery, cfg.FailAfter),
 	}
 	var seed [8]byte
@@ -170,6 +173,7 @@ func (c *Controller) Start(now time.Time) []controller.Effect {
 	c.tickAt, c.began = now, now
 	c.putOffElection()
 	c.emit(controller.Lease{Until: now}) // none yet
+	c.beginRecalling()
 	c.decideAll()
 	c.store(func() ([]record.Record, bool) { return []record.Record{encode(keyIdentity, c.self)}, false }, func() {
 		c.broker.begun = true
@@ -202,7 +206,7 @@ func (c *Controller) Next() time.Time {
 	next := controller.Sooner(c.tickAt, c.retryAt)
 	next = controller.Sooner(next, c.calls.Next())
 	next = controller.Sooner(next, c.health.Next())
-	if c.broker.begun {
+	if c.broker.begun && c.broken == nil {
 		next = controller.Sooner(next, c.broker.beatAt)
 	}
 	return next
@@ -234,6 +238,10 @@ func (c *Controller) Step(now time.Time, from replica.BrokerID, m controller.Mes
 		c.metBy(from, q)
 	case controller.Form:
 		c.formedBy(from, q)
+	case controller.Recall:
+		c.askedToRecall(from, q)
+	case controller.Recalled:
+		c.recalled(from, q)
 	case controller.RaftMessage:
 		c.stepMember(from, q)
 	case controller.BrokerHeartbeat:
@@ -310,12 +318,20 @@ func (c *Controller) Persisted(now time.Time, err error) []controller.Effect {
 	return c.effects()
 }
 
+// Problem implements controller.Quorate.
+func (c *Controller) Problem() string {
+	if c.broken == nil {
+		return ""
+	}
+	return c.broken.Error()
+}
+
 // Status is what the quorum is like, as far as this broker knows.
 type Status = controller.QuorumStatus
 
 // Quorum implements controller.Quorate.
 func (c *Controller) Quorum() Status {
-	s := Status{Cluster: c.self.Cluster, Term: c.seen.Term, Active: c.ControllerID(), Applied: c.applied, Committed: c.seen.Commit, Formed: c.self.formed(), UncleanElections: c.uncleanElections}
+	s := Status{Cluster: c.self.Cluster, Term: c.seen.Term, Active: c.ControllerID(), Applied: c.applied, Committed: c.seen.Commit, Formed: c.self.formed(), UncleanElections: c.uncleanElections, Problem: c.Problem()}
 	voters := c.voters()
 	for _, id := range c.members() {
 		if slices.Contains(voters, id) {

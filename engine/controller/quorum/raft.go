@@ -102,6 +102,7 @@ func (c *Controller) tickMember() {
 	if c.node == nil || c.broken != nil {
 		return
 	}
+	c.recall()
 	switch c.seen.RaftState {
 	case raft.StateLeader:
 		c.node.Tick()
@@ -113,6 +114,9 @@ func (c *Controller) tickMember() {
 		}
 	default:
 		c.node.TickQuiesced() // the one way to let time pass without the library's own dice
+		if c.recalling != nil {
+			c.putOffElection()
+		}
 		if !c.now.Before(c.electAt) {
 			c.putOffElection()
 			c.handed = false
@@ -140,15 +144,15 @@ func (c *Controller) stepMember(from replica.BrokerID, q controller.RaftMessage)
 	if err := m.Unmarshal(q.Data); err != nil || brokerOf(m.From) != from || m.To != c.self.Member || raft.IsLocalMsg(m.Type) {
 		return // for an earlier member of this broker's, or not a message
 	}
-	defer func() {
-		var err error
-		if c.caught(&err); err != nil {
-			c.broken = err
-			c.warn("%v", err)
-		}
-	}()
+	if c.recalling != nil && votes(m.Type) {
+		return // it may have voted otherwise, and not know
+	}
+	c.remember(m)
 	term := c.node.BasicStatus().Term
-	_ = c.node.Step(m) // what it does not heed is not for it
+	if err := c.stepNode(m); err != nil {
+		c.breakDown(err)
+		return
+	}
 	switch m.Type {
 	case raftpb.MsgTimeoutNow:
 		c.handed = true
@@ -157,6 +161,22 @@ func (c *Controller) stepMember(from replica.BrokerID, q controller.RaftMessage)
 			c.putOffElection()
 		}
 	}
+}
+
+// stepNode gives a message to the library; what it does not heed is not for this member.
+//
+// Errors: that the journal contradicts what this member has told others.
+func (c *Controller) stepNode(m raftpb.Message) (err error) {
+	defer c.caught(&err)
+	_ = c.node.Step(m)
+	return nil
+}
+
+// breakDown ends the member's part in decisions, and with it the broker's: others lead what it led.
+func (c *Controller) breakDown(err error) {
+	c.broken = err
+	c.warn("%v", err)
+	c.emit(controller.Lease{Until: c.now})
 }
 
 // settle lets the member do what it has to, as far as it can before something is stored.
@@ -219,8 +239,7 @@ func (c *Controller) carryOut(rd raft.Ready) {
 		c.install(rd.Snapshot)
 	}
 	if err := c.mem.Append(rd.Entries); err != nil {
-		c.broken = fmt.Errorf("quorum: entries that do not follow those that are there: %w", err)
-		c.warn("%v", c.broken)
+		c.breakDown(fmt.Errorf("quorum: entries that do not follow those that are there: %w", err))
 		return
 	}
 	for _, m := range rd.Messages {
@@ -254,8 +273,7 @@ func (c *Controller) install(s raftpb.Snapshot) {
 		return
 	}
 	if err != nil {
-		c.broken = err
-		c.warn("%v", err)
+		c.breakDown(err)
 		return
 	}
 	old := c.image
