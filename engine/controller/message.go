@@ -81,9 +81,10 @@ type (
 	Recall struct {
 		Cluster topic.ID `json:"cluster"`
 		Member  uint64   `json:"member"` // the sender's
+		Life    uint64   `json:"life"`   // the sender's: what it has said in others is asked for
 	}
-	// Recalled answers it: the latest term in which the member has said something, and the index of the
-	// last entry that it has said, in that term, to have. Zero: nothing was heard.
+	// Recalled answers it: the latest term in which the member has said something in other lives, and the
+	// index of the last entry that it has said, in that term, to have. Zero: nothing was heard.
 	Recalled struct {
 		Cluster topic.ID `json:"cluster"`
 		Member  uint64   `json:"member"`
@@ -93,6 +94,7 @@ type (
 	// RaftMessage goes from one member of the quorum to another.
 	RaftMessage struct {
 		Cluster topic.ID `json:"cluster"`
+		Life    uint64   `json:"life"` // the sender's
 		Data    []byte   `json:"data"` // as raftpb encodes it
 	}
 	// BrokerHeartbeat shows the active controller that a broker lives.

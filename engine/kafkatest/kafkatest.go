@@ -12,6 +12,7 @@ package kafkatest
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -190,6 +191,7 @@ func (c *Cluster) Crash(id int) {
 	b := c.broker(id)
 	c.end(b, func(s *server.Server) {
 		c.mu.Lock()
+		b.disk.Inject(func(vfs.Op) error { return errOff }) // from here on it says nothing is stored
 		for crash := range b.disk.Crashes(1, nil) {
 			b.disk = crash.FS
 			break
@@ -198,6 +200,9 @@ func (c *Cluster) Crash(id int) {
 		_ = s.Close()
 	})
 }
+
+// errOff: the power is off.
+var errOff = errors.New("kafkatest: the power is off")
 
 // Stop ends a broker in good order.
 func (c *Cluster) Stop(id int) { c.end(c.broker(id), nil) }

@@ -24,7 +24,7 @@ var quorumBugs = []change{
 	{"votes-from-an-old-disk", "votes before it knows what it said in an earlier life", "controller/quorum/raft.go",
 		"	if c.recalling != nil && votes(m.Type) {", "	if c.recalling != nil && len(c.heard) > 1000 {"},
 	{"old-disk-goes-on", "goes on although others have heard more from it than it knows", "controller/quorum/recall.go",
-		"	if q.Term > r.known.term || q.Term == r.known.term && q.Last > r.known.last {", "	if q.Term > 1<<40 {"},
+		"	if s := (said{q.Term, q.Last}); r.known.or(s) != r.known {", "	if q.Term > 1<<40 {"},
 	{"everybody-votes", "gives brokers a vote whose role is to store only", "controller/quorum/formation.go",
 		"		if role.Decides() {", "		if role == role {"},
 	{"spares-any-vote", "takes votes until those left are no majority", "controller/quorum/members.go",

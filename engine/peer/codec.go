@@ -110,7 +110,7 @@ func appendMessage(dst []byte, m service.PeerMessage) ([]byte, error) {
 		return appendBody(dst, kindReplica, body), nil
 	case service.ControllerMessage:
 		if r, ok := m.Message.(controller.RaftMessage); ok {
-			return appendBody(dst, kindRaft, append(r.Cluster[:], r.Data...)), nil
+			return appendBody(dst, kindRaft, append(binary.BigEndian.AppendUint64(r.Cluster[:], r.Life), r.Data...)), nil
 		}
 		for i, k := range controllerKinds {
 			if k.is(m.Message) {
@@ -224,10 +224,11 @@ func decode(kind byte, body []byte) (service.PeerMessage, error) {
 		return decodeReplica(body)
 	case kindRaft:
 		var r controller.RaftMessage
-		if len(body) < len(r.Cluster) {
+		if len(body) < len(r.Cluster)+8 {
 			return nil, &FrameError{Reason: "a message of the quorum that is cut off"}
 		}
-		r.Data = body[copy(r.Cluster[:], body):]
+		n := copy(r.Cluster[:], body)
+		r.Life, r.Data = binary.BigEndian.Uint64(body[n:]), body[n+8:]
 		return service.ControllerMessage{Message: r}, nil
 	case kindIntroduce:
 		return fromJSON[service.Introduce](body)

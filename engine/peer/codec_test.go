@@ -48,7 +48,7 @@ var messages = []service.PeerMessage{
 	service.ControllerMessage{Message: controller.AskDigests{ID: 1, Partition: flights, Max: 3}},
 	service.ControllerMessage{Message: controller.DigestsReply{ID: 1, Digests: []commitlog.FrameDigest{{Hash: 9}}}},
 	service.ControllerMessage{Message: controller.Meet{Cluster: topic.ID{1}, Member: 2, Role: metadata.DecidesOnly}},
-	service.ControllerMessage{Message: controller.Recall{Cluster: topic.ID{1}, Member: 2}}, service.ControllerMessage{Message: controller.Recalled{Cluster: topic.ID{1}, Member: 2, Term: 3, Last: 4}},
+	service.ControllerMessage{Message: controller.Recall{Cluster: topic.ID{1}, Member: 2, Life: 3}}, service.ControllerMessage{Message: controller.Recalled{Cluster: topic.ID{1}, Member: 2, Term: 3, Last: 4}},
 	service.ControllerMessage{Message: controller.Form{Cluster: topic.ID{1}, Voters: []uint64{1 << 63}, Learners: []uint64{5}}},
 	service.ControllerMessage{Message: controller.RaftMessage{Cluster: topic.ID{15: 1}, Data: []byte("data")}},
 	service.ControllerMessage{Message: controller.BrokerHeartbeat{Cluster: topic.ID{1}, Seq: 2, Life: 1 << 63, Applied: 3, Fenced: true, Leaving: true, Unusable: []topic.Partition{flights}}},

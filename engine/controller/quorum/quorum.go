@@ -66,8 +66,8 @@ type Controller struct {
 	handed  bool  // the member was asked to be elected at once, whatever the others have heard
 	broken  error // why the member takes no part any more
 
-	heard     map[uint64]said // what other members have said, as far as this life has heard
-	recalling *recalling      // it finds out what it has said itself; nil: it has
+	heard     map[uint64]heard // what other members have said, as far as this life has heard
+	recalling *recalling       // it finds out what it has said itself; nil: it has
 
 	met map[replica.BrokerID]controller.Meet // on the founder, before there is a cluster
 
@@ -111,7 +111,7 @@ func New(cfg controller.Config, journal []record.Record) (*Controller, error) {
 		return nil, err
 	}
 	c := &Controller{
-		cfg: cfg, self: s.identity, image: new(metadata.Image), made: map[uint64]func(error){}, heard: map[uint64]said{}, met: map[replica.BrokerID]controller.Meet{}, sending: map[uint64]time.Time{}, warned: map[string]bool{},
+		cfg: cfg, self: s.identity, image: new(metadata.Image), made: map[uint64]func(error){}, heard: map[uint64]heard{}, met: map[replica.BrokerID]controller.Meet{}, sending: map[uint64]time.Time{}, warned: map[string]bool{},
 		health: controller.NewHealth(cfg.ID, cfg.Brokers, cfg.HealthEvery, cfg.FailAfter),
 	}
 	var seed [8]byte

@@ -147,7 +147,7 @@ func (c *Controller) stepMember(from replica.BrokerID, q controller.RaftMessage)
 	if c.recalling != nil && votes(m.Type) {
 		return // it may have voted otherwise, and not know
 	}
-	c.remember(m)
+	c.remember(m, q.Life)
 	term := c.node.BasicStatus().Term
 	if err := c.stepNode(m); err != nil {
 		c.breakDown(err)
@@ -248,7 +248,7 @@ func (c *Controller) carryOut(rd raft.Ready) {
 			c.warn("a message of the quorum that has no encoding: %v", err)
 			continue
 		}
-		c.emit(controller.Send{To: brokerOf(m.To), Message: controller.RaftMessage{Cluster: c.self.Cluster, Data: data}})
+		c.emit(controller.Send{To: brokerOf(m.To), Message: controller.RaftMessage{Cluster: c.self.Cluster, Life: c.self.Life, Data: data}})
 		if m.Type == raftpb.MsgSnap {
 			c.sending[m.To] = c.now.Add(c.session())
 		}

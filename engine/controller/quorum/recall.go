@@ -19,6 +19,20 @@ import (
 // said is what was heard from a member: entries up to last, in its latest term.
 type said struct{ term, last uint64 }
 
+// or is the more of two.
+func (s said) or(o said) said {
+	if o.term > s.term || o.term == s.term && o.last > s.last {
+		return o
+	}
+	return s
+}
+
+// heard is what was heard from a member, in its latest life, and in all before.
+type heard struct {
+	life        uint64
+	now, before said
+}
+
 // recalling is a member's that asks what it has said.
 type recalling struct {
 	known   said // what its journal knows
@@ -33,7 +47,7 @@ func votes(kind raftpb.MessageType) bool {
 
 // remember notes what a member's message says of it. What a candidate asks before it stands says
 // nothing: it is in a term that may never be.
-func (c *Controller) remember(m raftpb.Message) {
+func (c *Controller) remember(m raftpb.Message, life uint64) {
 	if !slices.Contains(c.members(), m.From) {
 		return
 	}
@@ -48,9 +62,16 @@ func (c *Controller) remember(m raftpb.Message) {
 			s.last = m.Index
 		}
 	}
-	if was := c.heard[m.From]; s.term > was.term || s.term == was.term && s.last > was.last {
-		c.heard[m.From] = s
+	h := c.heard[m.From]
+	switch {
+	case life > h.life:
+		h.life, h.now, h.before = life, s, h.before.or(h.now)
+	case life == h.life:
+		h.now = h.now.or(s)
+	default: // it comes late
+		h.before = h.before.or(s)
 	}
+	c.heard[m.From] = h
 }
 
 // beginRecalling asks the others, if there are any.
@@ -85,14 +106,18 @@ func (c *Controller) recall() {
 	}
 	for _, m := range c.members() {
 		if id := brokerOf(m); r.waiting[id] {
-			c.emit(controller.Send{To: id, Message: controller.Recall{Cluster: c.self.Cluster, Member: c.self.Member}})
+			c.emit(controller.Send{To: id, Message: controller.Recall{Cluster: c.self.Cluster, Member: c.self.Member, Life: c.self.Life}})
 		}
 	}
 }
 
 func (c *Controller) askedToRecall(from replica.BrokerID, q controller.Recall) {
 	if q.Cluster == c.self.Cluster && brokerOf(q.Member) == from {
-		s := c.heard[q.Member]
+		h := c.heard[q.Member]
+		s := h.before
+		if h.life != q.Life {
+			s = s.or(h.now)
+		}
 		c.emit(controller.Send{To: from, Message: controller.Recalled{Cluster: q.Cluster, Member: q.Member, Term: s.term, Last: s.last}})
 	}
 }
@@ -103,7 +128,7 @@ func (c *Controller) recalled(from replica.BrokerID, q controller.Recalled) {
 	if r == nil || c.broken != nil || q.Cluster != c.self.Cluster || q.Member != c.self.Member {
 		return
 	}
-	if q.Term > r.known.term || q.Term == r.known.term && q.Last > r.known.last {
+	if s := (said{q.Term, q.Last}); r.known.or(s) != r.known {
 		c.breakDown(fmt.Errorf("quorum: broker %d has heard from this one that it holds entry %d in term %d, and its journal ends with entry %d in term %d: its disk is an old one, and it takes no part in decisions; remove the broker's data directory, and it joins anew and copies what it had", from, q.Last, q.Term, r.known.last, r.known.term))
 		return
 	}
