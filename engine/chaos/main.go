@@ -94,8 +94,8 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	others, writing := newOthers(t), ctx
-	writing, enough := context.WithCancel(writing)
+	others := newOthers(t)
+	writing, enough := context.WithCancel(ctx)
 	defer enough()
 	for _, x := range others {
 		if err := x.start(writing, t, a.producer); err != nil {

@@ -216,7 +216,5 @@ type QuorumStatus struct {
 	// UncleanElections is how many leaders there were, since this broker started, that had not been
 	// in sync.
 	UncleanElections int
-	// Problem is why this broker takes no part in decisions any more, and leads nothing; "": it does.
-	Problem string
-	Lag     map[replica.BrokerID]uint64 // on the active controller: the entries that each voter lacks
+	Lag              map[replica.BrokerID]uint64 // on the active controller: the entries that each voter lacks
 }

@@ -127,6 +127,10 @@ func (c *conn) fetch(q *kmsg.FetchRequest) *kmsg.FetchResponse {
 	var places []place
 	var epochs []int32
 	failed, redirected := false, false
+	var near []service.BrokerID
+	if q.Version >= nearVersion && q.Rack != "" {
+		near = c.near(q.Rack)
+	}
 	for i, t := range q.Topics {
 		rt := kmsg.NewFetchResponseTopic()
 		rt.Topic, rt.TopicID = t.Topic, t.TopicID
@@ -144,7 +148,7 @@ func (c *conn) fetch(q *kmsg.FetchRequest) *kmsg.FetchResponse {
 				failed = true
 				continue
 			}
-			if q.Version >= nearVersion && q.Rack != "" && c.nearer(q.Rack, service.Partition{Topic: name, ID: int(p.Partition)}, p.FetchOffset, &rt.Partitions[k]) {
+			if c.redirect(near, service.Partition{Topic: name, ID: int(p.Partition)}, p.FetchOffset, &rt.Partitions[k]) {
 				redirected = true
 				continue
 			}
@@ -195,26 +199,31 @@ func (c *conn) fetch(q *kmsg.FetchRequest) *kmsg.FetchResponse {
 // clients to a follower in their own rack (KIP-392).
 const nearVersion = 11
 
-// nearer tells a client in another rack to read from a replica in its own, if there is one in
-// sync. It is for the leader, and for offsets that the leader would serve.
-func (c *conn) nearer(rack string, p service.Partition, offset int64, r *kmsg.FetchResponseTopicPartition) bool {
-	a, ok := c.f.svc.Image().Assignment(p)
-	if !ok || a.Leader != c.f.svc.ID() {
-		return false
-	}
-	to := replica.None
+// near lists the brokers in a client's rack that it can read from; none where this one is in it.
+func (c *conn) near(rack string) (out []service.BrokerID) {
 	for _, b := range c.f.svc.Brokers() {
-		switch {
-		case b.Rack != rack:
-		case b.ID == a.Leader:
-			return false
-		case to == replica.None && b.Alive && slices.Contains(a.ISR, b.ID):
-			if _, _, ok := c.endpoint(b.ID); ok {
-				to = b.ID
-			}
+		if b.Rack != rack {
+			continue
+		}
+		if b.ID == c.f.svc.ID() {
+			return nil
+		}
+		if _, _, ok := c.endpoint(b.ID); ok && b.Alive {
+			out = append(out, b.ID)
 		}
 	}
-	if to == replica.None {
+	return out
+}
+
+// redirect tells a client to read from a replica near it, if there is one in sync. It is for the
+// leader, and for offsets that the leader would serve.
+func (c *conn) redirect(near []service.BrokerID, p service.Partition, offset int64, r *kmsg.FetchResponseTopicPartition) bool {
+	if len(near) == 0 {
+		return false
+	}
+	a, ok := c.f.svc.Image().Assignment(p)
+	to := slices.IndexFunc(near, func(id service.BrokerID) bool { return slices.Contains(a.ISR, id) })
+	if !ok || a.Leader != c.f.svc.ID() || to < 0 {
 		return false
 	}
 	look, err := c.f.svc.Look(p)
@@ -222,7 +231,7 @@ func (c *conn) nearer(rack string, p service.Partition, offset int64, r *kmsg.Fe
 		return false
 	}
 	r.HighWatermark, r.LastStableOffset, r.LogStartOffset = look.HighWatermark, look.HighWatermark, look.LogStartOffset
-	r.PreferredReadReplica = int32(to)
+	r.PreferredReadReplica = int32(near[to])
 	return true
 }
 

@@ -7,14 +7,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"logbook/engine/controller"
+	"logbook/engine/metadata"
 	"logbook/engine/replica"
 	"logbook/engine/service"
 )
 
 // What Kafka's tools ask about the quorum (KIP-595, KIP-853), and about who belongs to it.
-
-// metadataLog is what the log of decisions is called.
-const metadataLog = "__cluster_metadata"
 
 // quorum asks what the quorum is like; nil: no majority decides here.
 func (c *conn) quorum() *controller.QuorumStatus {
@@ -38,7 +36,7 @@ func (c *conn) describeQuorum(q *kmsg.DescribeQuorumRequest) *kmsg.DescribeQuoru
 		for _, p := range t.Partitions {
 			rp := kmsg.NewDescribeQuorumResponseTopicPartition()
 			rp.Partition = p.Partition
-			if t.Topic == metadataLog && p.Partition == 0 {
+			if t.Topic == metadata.LogName && p.Partition == 0 {
 				fillQuorum(&rp, status)
 			} else {
 				rp.ErrorCode = kerr.UnknownTopicOrPartition.Code
@@ -101,26 +99,24 @@ func (c *conn) unregisterBroker(q *kmsg.UnregisterBrokerRequest) *kmsg.Unregiste
 
 func (c *conn) addVoter(q *kmsg.AddRaftVoterRequest) *kmsg.AddRaftVoterResponse {
 	r := q.ResponseKind().(*kmsg.AddRaftVoterResponse)
-	switch status := c.quorum(); {
-	case q.ClusterID != nil && *q.ClusterID != clusterID:
-		r.ErrorCode = kerr.InconsistentClusterID.Code
-	case status != nil && slices.Contains(status.Voters, service.BrokerID(q.VoterID)):
-		r.ErrorCode = kerr.DuplicateVoter.Code
-	default:
-		r.ErrorCode, r.ErrorMessage = c.changeMember(q.VoterID, controller.GiveVote)
-	}
+	r.ErrorCode, r.ErrorMessage = c.changeVoter(q.ClusterID, q.VoterID, false, kerr.DuplicateVoter, controller.GiveVote)
 	return r
 }
 
 func (c *conn) removeVoter(q *kmsg.RemoveRaftVoterRequest) *kmsg.RemoveRaftVoterResponse {
 	r := q.ResponseKind().(*kmsg.RemoveRaftVoterResponse)
-	switch status := c.quorum(); {
-	case q.ClusterID != nil && *q.ClusterID != clusterID:
-		r.ErrorCode = kerr.InconsistentClusterID.Code
-	case status != nil && !slices.Contains(status.Voters, service.BrokerID(q.VoterID)):
-		r.ErrorCode = kerr.VoterNotFound.Code
-	default:
-		r.ErrorCode, r.ErrorMessage = c.changeMember(q.VoterID, controller.TakeVote)
-	}
+	r.ErrorCode, r.ErrorMessage = c.changeVoter(q.ClusterID, q.VoterID, true, kerr.VoterNotFound, controller.TakeVote)
 	return r
+}
+
+// changeVoter changes a vote of a broker that votes, or does not yet; otherwise is what to answer
+// where that is not so.
+func (c *conn) changeVoter(cluster *string, id int32, votes bool, otherwise *kerr.Error, kind controller.MemberChangeKind) (int16, *string) {
+	switch status := c.quorum(); {
+	case cluster != nil && *cluster != clusterID:
+		return kerr.InconsistentClusterID.Code, nil
+	case status != nil && slices.Contains(status.Voters, service.BrokerID(id)) != votes:
+		return otherwise.Code, nil
+	}
+	return c.changeMember(id, kind)
 }

@@ -59,6 +59,14 @@ func (i *Image) Removed(id replica.BrokerID) (BrokerRecord, bool) {
 	return r, r.Removed
 }
 
+// Members returns the brokers of a list and those of the image, ascending, without those that
+// were removed.
+func (i *Image) Members(list []replica.BrokerID) []replica.BrokerID {
+	all := slices.Concat(list, i.brokers)
+	slices.Sort(all)
+	return slices.DeleteFunc(slices.Compact(all), func(id replica.BrokerID) bool { return i.lives[id].Removed })
+}
+
 // Usable reports whether a broker is one of the cluster's and not fenced.
 func (i *Image) Usable(id replica.BrokerID) bool {
 	r, known := i.Broker(id)

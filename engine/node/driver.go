@@ -134,6 +134,11 @@ func (d *replicaDriver) drain() {
 	}
 }
 
+// tell has the state machine take a step when its turn has come.
+func (d *replicaDriver) tell(input func(replica.Machine) []replica.Effect) {
+	d.post(func() []replica.Effect { return d.step(input) })
+}
+
 // step lets the state machine take a step.
 func (d *replicaDriver) step(input func(replica.Machine) []replica.Effect) []replica.Effect {
 	d.mu.Lock()
@@ -325,9 +330,7 @@ func (d *replicaDriver) cannotRead(m replica.Message, err error) {
 }
 
 func (d *replicaDriver) unreachable(peer BrokerID, why string) {
-	d.post(func() []replica.Effect {
-		return d.step(func(r replica.Machine) []replica.Effect { return r.Unreachable(d.node.now(), peer, why) })
-	})
+	d.tell(func(r replica.Machine) []replica.Effect { return r.Unreachable(d.node.now(), peer, why) })
 }
 
 // wait registers somebody who waits for an outcome. d.mu is held.

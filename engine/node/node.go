@@ -241,9 +241,7 @@ func (n *Node) Assign(p Partition, a replica.Assignment) {
 // Reject tells a leader that its proposal was not taken; see replica.Replica.Rejected.
 func (n *Node) Reject(p Partition, version int64, why string, unsure bool) {
 	if d, err := n.lookup(p); err == nil {
-		d.post(func() []replica.Effect {
-			return d.step(func(r replica.Machine) []replica.Effect { return r.Rejected(n.now(), version, why, unsure) })
-		})
+		d.tell(func(r replica.Machine) []replica.Effect { return r.Rejected(n.now(), version, why, unsure) })
 	}
 }
 
@@ -272,9 +270,7 @@ func (n *Node) Unreachable(peer BrokerID, why string) {
 func (n *Node) Gone(peer BrokerID) {
 	for _, d := range n.all() {
 		if a := d.assigned.Load(); a != nil && slices.Contains(a.Replicas, peer) {
-			d.post(func() []replica.Effect {
-				return d.step(func(r replica.Machine) []replica.Effect { return r.Gone(n.now(), peer) })
-			})
+			d.tell(func(r replica.Machine) []replica.Effect { return r.Gone(n.now(), peer) })
 		}
 	}
 }
@@ -283,9 +279,7 @@ func (n *Node) Gone(peer BrokerID) {
 // whoever let it lead has not been heard of, and another may lead by now.
 func (n *Node) GiveUpWrites() {
 	for _, d := range n.all() {
-		d.post(func() []replica.Effect {
-			return d.step(func(r replica.Machine) []replica.Effect { return r.GiveUpWrites(n.now()) })
-		})
+		d.tell(func(r replica.Machine) []replica.Effect { return r.GiveUpWrites(n.now()) })
 	}
 }
 
@@ -293,13 +287,11 @@ func (n *Node) GiveUpWrites() {
 func (n *Node) Tick() {
 	now := n.now()
 	for _, d := range n.deadlines.pop(now) {
-		d.post(func() []replica.Effect {
-			return d.step(func(r replica.Machine) []replica.Effect {
-				if next := r.Next(); next.IsZero() || now.Before(next) {
-					return nil // it was put off meanwhile
-				}
-				return r.Tick(now)
-			})
+		d.tell(func(r replica.Machine) []replica.Effect {
+			if next := r.Next(); next.IsZero() || now.Before(next) {
+				return nil // it was put off meanwhile
+			}
+			return r.Tick(now)
 		})
 	}
 	if due(&n.saveAt, now) {

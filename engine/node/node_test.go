@@ -37,12 +37,15 @@ type pair struct {
 	maxBytes  int // of a message
 }
 
-func newPair(t *testing.T) *pair {
-	w := &pair{t: t, at: replica.Assignment{Replicas: []replica.BrokerID{1, 2}}}
+func newPair(t *testing.T) *pair { return openPair(&pair{t: t}) }
+
+// openPair is newPair with something set.
+func openPair(w *pair) *pair {
+	w.at = replica.Assignment{Replicas: []replica.BrokerID{1, 2}}
 	for id := 1; id <= 2; id++ {
 		w.disks[id] = vfs.NewMem()
 		w.open(id)
-		require.NoError(t, w.nodes[id].Create(p))
+		require.NoError(w.t, w.nodes[id].Create(p))
 	}
 	return w
 }
@@ -188,12 +191,7 @@ func TestReadsOfACopy(t *testing.T) {
 // A replica that is not in sync copies no faster than it may; one that is copies at once.
 func TestCatchingUpLeavesRoomForOthers(t *testing.T) {
 	for _, inSync := range []bool{false, true} {
-		w := &pair{t: t, at: replica.Assignment{Replicas: []replica.BrokerID{1, 2}}, rate: 1000, maxBytes: 300}
-		for id := 1; id <= 2; id++ {
-			w.disks[id] = vfs.NewMem()
-			w.open(id)
-			require.NoError(t, w.nodes[id].Create(p))
-		}
+		w := openPair(&pair{t: t, rate: 1000, maxBytes: 300})
 		w.cut = true
 		w.assign(1, 1, 1)
 		for range 50 {
@@ -252,12 +250,7 @@ func TestNothingIsSafeThatTheEligibleLack(t *testing.T) {
 
 // Whoever waits at a follower hears of a record as soon as it is safe.
 func TestWatchOfACopy(t *testing.T) {
-	w := &pair{t: t, at: replica.Assignment{Replicas: []replica.BrokerID{1, 2}}, heartbeat: time.Hour}
-	for id := 1; id <= 2; id++ {
-		w.disks[id] = vfs.NewMem()
-		w.open(id)
-		require.NoError(t, w.nodes[id].Create(p))
-	}
+	w := openPair(&pair{t: t, heartbeat: time.Hour})
 	w.assign(1, 1, 1, 2)
 	require.NoError(t, w.append(1, "a"))
 	fired := 0

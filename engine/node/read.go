@@ -260,8 +260,8 @@ type watcher struct {
 }
 
 // Watch calls fire, once, when a consumer may read the record at an offset, or there is
-// something else to say: this node leads (or, where copies will do, follows) no more, in another epoch, or is closed. That may
-// be before Watch returns. fire must not wait. cancel takes it back.
+// something else to say: this node leads (or, where copies will do, follows) no more, in another
+// epoch, or is closed. That may be before Watch returns. fire must not wait. cancel takes it back.
 func (n *Node) Watch(p Partition, offset int64, copies bool, fire func()) (cancel func()) {
 	d, err := n.lookup(p)
 	if err != nil {
@@ -279,9 +279,7 @@ func (n *Node) Watch(p Partition, offset int64, copies bool, fire func()) (cance
 	d.watchers = append(d.watchers, w)
 	d.mu.Unlock()
 	if !leads {
-		d.post(func() []replica.Effect {
-			return d.step(func(r replica.Machine) []replica.Effect { return r.Readers(n.now()) })
-		})
+		d.tell(func(r replica.Machine) []replica.Effect { return r.Readers(n.now()) })
 	}
 	return func() {
 		d.mu.Lock()

@@ -13,7 +13,6 @@ type leadership struct {
 	maybe     []BrokerID // in the ISR by now, perhaps: nobody can say
 	retryAt   time.Time  // no proposal before
 	start     int64      // log end when the epoch began
-	held      int64      // what all that count hold, safe or not
 	broken    error      // the log did not begin the epoch
 }
 
@@ -170,11 +169,10 @@ func (r *Replica) settle() {
 			lowest = min(lowest, p.end)
 		}
 	}
-	r.lead.held = lowest
 	if len(r.at.Eligible) == 0 { // else one of them may lead next, and must have what counts as safe
 		r.raise(lowest)
 	}
-	r.resolve()
+	r.resolve(lowest)
 	for _, id := range r.at.Replicas {
 		if p := r.lead.followers[id]; p != nil && p.parked != nil && (p.parked.Offset < r.log.LogEndOffset || p.parked.Readers && p.parked.HighWatermark < r.hw) {
 			r.answer(p, r.log.LogEndOffset)

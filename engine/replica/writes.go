@@ -84,10 +84,11 @@ func (r *Replica) Appended(now time.Time, w Write) []Effect {
 	return r.effects()
 }
 
-// resolve ends the writes whose outcome is known.
-func (r *Replica) resolve() {
+// resolve ends the writes whose outcome is known. held is up to where all that count hold the log,
+// whether that is safe or not.
+func (r *Replica) resolve(held int64) {
 	r.lead.writes = slices.DeleteFunc(r.lead.writes, func(w *Write) bool {
-		done, err := r.outcome(w)
+		done, err := r.outcome(w, held)
 		if done {
 			r.emit(Done{w.ID, err})
 		}
@@ -95,14 +96,14 @@ func (r *Replica) resolve() {
 	})
 }
 
-func (r *Replica) outcome(w *Write) (done bool, err error) {
+func (r *Replica) outcome(w *Write, held int64) (done bool, err error) {
 	switch w.Acks {
 	case OnLeader:
 		return true, nil
 	case Quorum:
 		safe := r.hw
 		if len(r.at.Eligible) > 0 {
-			safe = r.lead.held // nobody is told that it is safe, and nobody waits to hear that it is not
+			safe = held // nobody is told that it is safe, and nobody waits to hear that it is not
 		}
 		if safe < w.NextOffset {
 			return false, nil

@@ -49,8 +49,8 @@ func (c Command) give(m controller.Machine, now time.Time, id uint64) []controll
 // order has the broker that decides carry out a command. done is called when it counts, and this
 // broker follows it.
 //
-// Errors: those of the command, NotCoordinator (another broker decides, and cannot be reached from
-// this one), Unavailable.
+// Errors: those of the command, NotCoordinator (another broker has come to decide meanwhile),
+// Unavailable.
 func (s *Service) order(c Command, done func(controller.FailoverResult, error)) {
 	at := s.ControllerID()
 	if at == replica.None || at == s.cfg.ID {

@@ -276,15 +276,13 @@ func (s *Service) publish() {
 // members are the brokers that this one was started with, and those that were added since, without
 // those that were removed. Whoever reaches the added ones is told their addresses.
 func (s *Service) members(image *metadata.Image) []BrokerID {
-	all := slices.Concat(s.cfg.Brokers, image.Brokers())
-	slices.Sort(all)
-	all = slices.Compact(all)
+	all := image.Members(s.cfg.Brokers)
 	for _, id := range all {
 		if r, _ := image.Broker(id); r.Address != "" && id != s.cfg.ID && s.cfg.Meet != nil {
 			s.cfg.Meet(id, r.Address)
 		}
 	}
-	return slices.DeleteFunc(all, func(id BrokerID) bool { _, removed := image.Removed(id); return removed })
+	return all
 }
 
 // alive reports whether a broker is taken to be alive. It is called on control.

@@ -65,8 +65,9 @@ func (s *Service) Topics(names ...string) ([]*metadata.Topic, error) {
 	return out, nil
 }
 
-// CreateTopic makes a topic, on whichever broker decides. Zero values of Replication and Partitioner are defaults: as
-// many replicas as there are brokers, at most 3, and topic.Murmur2. ID is drawn.
+// CreateTopic makes a topic, on whichever broker decides. Zero values of Replication and
+// Partitioner are defaults: as many replicas as there are brokers, at most 3, and topic.Murmur2.
+// ID is drawn.
 //
 // Errors: TopicExists, BadRequest, Unavailable.
 func (s *Service) CreateTopic(spec controller.TopicSpec, done func(*metadata.Topic, error)) {

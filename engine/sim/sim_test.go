@@ -58,6 +58,17 @@ func TestPromises(t *testing.T) {
 	}
 }
 
+// noneViolated runs so many seeds, in which no promise may be broken.
+func noneViolated(t *testing.T, config func(seed uint64) sim.Config, n int) {
+	t.Helper()
+	bad, err := sim.Seeds(config, *first, n, nil)
+	require.NoError(t, err)
+	for _, r := range bad {
+		c := r.Schedule.Config
+		require.Empty(t, r.Violations, "seed %d, acks %s, %d of %d brokers only decide", c.Seed, c.Acks, c.Deciding, c.Brokers)
+	}
+}
+
 // Partitions move between five brokers under every fault, and nothing that is promised is broken.
 func TestMoves(t *testing.T) {
 	if testing.Short() {
@@ -69,11 +80,7 @@ func TestMoves(t *testing.T) {
 	r, err := sim.Run(sim.Plan(config(*first)))
 	require.NoError(t, err)
 	require.Contains(t, r.Trace, "is to be on", "nothing moves")
-	bad, err := sim.Seeds(config, *first, max(1, int(*seeds)/2), nil)
-	require.NoError(t, err)
-	for _, r := range bad {
-		require.Empty(t, r.Violations, "seed %d", r.Schedule.Config.Seed)
-	}
+	noneViolated(t, config, max(1, int(*seeds)/2))
 }
 
 // Votes are given and taken under every fault, also where some brokers decide and others store, and
@@ -91,11 +98,7 @@ func TestVotes(t *testing.T) {
 		r, err := sim.Run(sim.Plan(alone))
 		require.NoError(t, err)
 		require.Contains(t, r.Trace, "take vote", "no vote moves")
-		bad, err := sim.Seeds(config, *first, max(1, int(*seeds)/4), nil)
-		require.NoError(t, err)
-		for _, r := range bad {
-			require.Empty(t, r.Violations, "%d deciding, seed %d", deciding, r.Schedule.Config.Seed)
-		}
+		noneViolated(t, config, max(1, int(*seeds)/4))
 	}
 }
 
@@ -109,11 +112,7 @@ func TestOldDisks(t *testing.T) {
 		config := func(seed uint64) sim.Config {
 			return sim.Config{Seed: seed, Controller: "quorum", Acks: acks, Faults: []sim.Fault{sim.OldDisk}}
 		}
-		bad, err := sim.Seeds(config, *first, max(1, int(*seeds)/4), nil)
-		require.NoError(t, err)
-		for _, r := range bad {
-			require.Empty(t, r.Violations, "acks %s, seed %d", acks, r.Schedule.Config.Seed)
-		}
+		noneViolated(t, config, max(1, int(*seeds)/4))
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 
 // members is what the active controller has to do about them.
 type members struct {
-	changes []*memberChange
+	change  *memberChange                  // under way; nil: none is
 	tryAt   time.Time                      // when to look again at who should not be one
 	removed map[replica.BrokerID]time.Time // when a removed broker's member is let go
 }
@@ -29,39 +29,24 @@ type memberChange struct {
 	done   func(error)
 }
 
-// abandon ends the changes that wait: they may count all the same.
-func (m *members) abandon() {
-	for _, c := range m.changes {
-		c.done(&controller.UnsureError{})
+// end ends the change that is under way, if there is one.
+func (m *members) end(err error) {
+	if w := m.change; w != nil {
+		m.change = nil
+		w.done(err)
 	}
-	m.changes = nil
 }
 
 // brokers are those of the list that this one was started with, and those that were added while it
 // ran, without those that were removed.
-func (c *Controller) brokers() []replica.BrokerID {
-	all := slices.Concat(c.cfg.Brokers, c.image.Brokers())
-	slices.Sort(all)
-	return slices.DeleteFunc(slices.Compact(all), func(id replica.BrokerID) bool {
-		_, removed := c.image.Removed(id)
-		return removed
-	})
-}
+func (c *Controller) brokers() []replica.BrokerID { return c.image.Members(c.cfg.Brokers) }
 
 // changeConf takes in that the members are others now.
 func (c *Controller) changeConf(cc raftpb.ConfChangeI) {
 	c.conf, c.changed = *c.node.ApplyConfChange(cc), true
-	if c.office == nil {
-		return
+	if c.office != nil && c.office.members.change != nil && c.office.members.change.counts() {
+		c.office.members.end(nil)
 	}
-	m := &c.office.members
-	m.changes = slices.DeleteFunc(m.changes, func(w *memberChange) bool {
-		if !w.counts() {
-			return false
-		}
-		w.done(nil)
-		return true
-	})
 }
 
 // ChangeMember implements controller.Machine.
@@ -82,8 +67,7 @@ func (c *Controller) changeMember(change controller.MemberChange, done func(erro
 	}
 	r, known := c.office.ahead.Broker(id)
 	member, votes := memberOf(id, c.members()), memberOf(id, c.voters()) != 0
-	switch {
-	case change.Kind == controller.AddBroker:
+	if change.Kind == controller.AddBroker {
 		if id <= replica.None || change.Address == "" {
 			refuse("it needs a positive id, and the address at which the others find it")
 			return
@@ -92,16 +76,12 @@ func (c *Controller) changeMember(change controller.MemberChange, done func(erro
 			return controller.Add(image, id, change.Address)
 		}, done)
 		return
-	case !known:
+	}
+	if !known {
 		refuse("it is not one of the cluster's")
 		return
-	case change.Kind == controller.GiveVote && (member == 0 || r.Fenced):
-		refuse("it is not heard of; start it first")
-		return
-	case change.Kind == controller.GiveVote && !r.Role.Decides():
-		refuse("its role is to store only (LOGBOOK_ROLES=%s); start it with another first", r.Role)
-		return
-	case change.Kind != controller.GiveVote && votes:
+	}
+	if change.Kind != controller.GiveVote && votes {
 		if err := c.canSpare(id); err != nil {
 			done(err)
 			return
@@ -109,11 +89,16 @@ func (c *Controller) changeMember(change controller.MemberChange, done func(erro
 	}
 	switch change.Kind {
 	case controller.GiveVote:
-		if votes {
+		switch {
+		case member == 0 || r.Fenced:
+			refuse("it is not heard of; start it first")
+		case !r.Role.Decides():
+			refuse("its role is to store only (LOGBOOK_ROLES=%s); start it with another first", r.Role)
+		case votes:
 			done(nil)
-			return
+		default:
+			c.propose(raftpb.ConfChangeAddNode, member, func() bool { return memberOf(id, c.voters()) != 0 }, done)
 		}
-		c.propose(raftpb.ConfChangeAddNode, member, func() bool { return memberOf(id, c.voters()) != 0 }, done)
 	case controller.TakeVote:
 		if !votes {
 			done(nil)
@@ -150,30 +135,25 @@ func (c *Controller) canSpare(id replica.BrokerID) error {
 // propose changes one member, and calls done when that counts.
 func (c *Controller) propose(kind raftpb.ConfChangeType, member uint64, counts func() bool, done func(error)) {
 	m := &c.office.members
-	if len(m.changes) > 0 {
+	if m.change != nil {
 		done(&controller.MemberError{Broker: brokerOf(member), Reason: "another change of the voters is under way; try again"})
 		return
 	}
-	m.changes = append(m.changes, &memberChange{counts: counts, until: c.now.Add(c.session()), done: done})
+	m.change = &memberChange{counts: counts, until: c.now.Add(c.session()), done: done}
 	if err := c.node.ProposeConfChange(raftpb.ConfChangeV2{Changes: []raftpb.ConfChangeSingle{{Type: kind, NodeID: member}}}); err != nil {
-		m.changes = nil
-		done(fmt.Errorf("%w: %w", &controller.NoControllerError{}, err))
+		m.end(fmt.Errorf("%w: %w", &controller.NoControllerError{}, err))
 	}
 }
 
-// tickMembers ends changes that take too long, and lets go of members that should be none: those
+// tickMembers ends a change that takes too long, and lets go of members that should be none: those
 // of brokers that were removed, a session later, so that they hear of it; and it takes the vote of
 // brokers that have started with the role to store only.
 func (c *Controller) tickMembers() {
 	m := &c.office.members
-	m.changes = slices.DeleteFunc(m.changes, func(w *memberChange) bool {
-		if c.now.Before(w.until) {
-			return false
-		}
-		w.done(&controller.UnsureError{})
-		return true
-	})
-	if len(m.changes) > 0 || c.now.Before(m.tryAt) {
+	if m.change != nil && !c.now.Before(m.change.until) {
+		m.end(&controller.UnsureError{})
+	}
+	if m.change != nil || c.now.Before(m.tryAt) {
 		return
 	}
 	m.tryAt = c.now.Add(c.session() / 2)
@@ -186,9 +166,6 @@ func (c *Controller) tickMembers() {
 		r, _ := c.office.ahead.Broker(id)
 		switch {
 		case removed && m.removed[id].IsZero():
-			if m.removed == nil {
-				m.removed = map[replica.BrokerID]time.Time{}
-			}
 			m.removed[id] = c.now.Add(c.session())
 		case removed && !c.now.Before(m.removed[id]):
 			c.propose(raftpb.ConfChangeRemoveNode, member, func() bool { return !slices.Contains(c.members(), member) }, func(error) {})

@@ -57,7 +57,7 @@ func (c *Controller) takeOffice(term uint64) {
 	}
 	o := &office{
 		term: term, began: c.now, ahead: c.image, pending: map[uint64]func(error){}, sessions: map[replica.BrokerID]time.Time{}, moved: map[replica.BrokerID]uint64{}, unusable: map[replica.BrokerID][]controller.Partition{},
-		balance: c.now.Add(balanceSessions * c.session()), moving: true,
+		balance: c.now.Add(balanceSessions * c.session()), moving: true, members: members{removed: map[replica.BrokerID]time.Time{}},
 	}
 	c.office = o
 	// Whoever was told by an earlier controller that it may serve has its time. That was confirmed
@@ -91,7 +91,7 @@ func (c *Controller) loseOffice() {
 	for _, do := range o.waiting {
 		do()
 	}
-	o.members.abandon()
+	o.members.end(&controller.UnsureError{}) // it may count all the same
 	for _, id := range slices.Sorted(maps.Keys(o.pending)) {
 		o.pending[id](&controller.UnsureError{})
 	}

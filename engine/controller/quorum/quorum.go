@@ -331,7 +331,7 @@ type Status = controller.QuorumStatus
 
 // Quorum implements controller.Quorate.
 func (c *Controller) Quorum() Status {
-	s := Status{Cluster: c.self.Cluster, Term: c.seen.Term, Active: c.ControllerID(), Applied: c.applied, Committed: c.seen.Commit, Formed: c.self.formed(), UncleanElections: c.uncleanElections, Problem: c.Problem()}
+	s := Status{Cluster: c.self.Cluster, Term: c.seen.Term, Active: c.ControllerID(), Applied: c.applied, Committed: c.seen.Commit, Formed: c.self.formed(), UncleanElections: c.uncleanElections}
 	voters := c.voters()
 	for _, id := range c.members() {
 		if slices.Contains(voters, id) {

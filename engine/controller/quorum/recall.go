@@ -100,7 +100,7 @@ func (c *Controller) recall() {
 	if r == nil {
 		return
 	}
-	if len(r.waiting) == 0 || !c.now.Before(r.until) {
+	if !c.now.Before(r.until) {
 		c.recalling = nil
 		return
 	}

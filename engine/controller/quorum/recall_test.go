@@ -23,8 +23,8 @@ func TestAnOldDiskIsFoundOut(t *testing.T) {
 		w.all[id].disk = old
 		w.start(id)
 		b := w.all[id]
-		w.until("it is found out", func() bool { return b.machine.Quorum().Problem != "" })
-		assert.Contains(t, b.machine.Quorum().Problem, "its disk is an old one")
+		w.until("it is found out", func() bool { return b.machine.Problem() != "" })
+		assert.Contains(t, b.machine.Problem(), "its disk is an old one")
 		w.until("it is fenced, and others lead", func() bool {
 			a := w.assignment(flights)
 			return w.active() != nil && w.active().id != id && !w.usable(id) && a.Leader != id && a.Leader != replica.None
@@ -39,7 +39,7 @@ func TestAnOldDiskIsFoundOut(t *testing.T) {
 		w.all[id].disk = nil
 		w.start(id)
 		w.until("with an empty disk it joins", func() bool { return w.usable(1, 2, 3) })
-		assert.Empty(t, w.all[id].machine.Quorum().Problem)
+		assert.Empty(t, w.all[id].machine.Problem())
 	}
 }
 

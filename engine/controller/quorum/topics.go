@@ -36,6 +36,9 @@ func (c *Controller) whenShown(do func()) {
 
 func (c *Controller) runWaiting() {
 	o := c.office
+	if len(o.waiting) == 0 {
+		return
+	}
 	missing := slices.ContainsFunc(c.brokers(), func(id replica.BrokerID) bool { return !o.ahead.Usable(id) })
 	if missing && c.now.Before(o.began.Add(c.session())) {
 		return
